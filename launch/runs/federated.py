@@ -75,6 +75,7 @@ class Built(NamedTuple):
 
 def pretrain(config: RunConfig) -> None:
     """Pretrains and evaluates an encoder, and writes the results."""
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     chosen = algorithm_options.choose(config)
     dataset = load(chosen.config)
     config = adapting.fit_evaluation(dataset, chosen.config).announced()
@@ -85,7 +86,6 @@ def pretrain(config: RunConfig) -> None:
     probing.check_labels(dataset, config.evaluation)
     if config.runtime.ray is not None:
         ray_cluster.check(config.runtime.ray)
-    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     # The whole configuration has been checked; files are written from here on.
     folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
     run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)

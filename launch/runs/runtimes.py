@@ -21,7 +21,7 @@ class Chosen(NamedTuple):
 
 
 def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
-    """The runtime of a run.
+    """The runtime of a run, for which TensorFlow is prepared before it computes anything.
 
     Raises:
       ConfigurationError: If the runtime cannot do what other flags ask for.
@@ -47,7 +47,10 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
         repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
         arithmetic = f"{devices.products(gpu)} products, {repeats}"
         return Chosen("in_process", f"this process, on {gpu}; {arithmetic}")
-    return worker if config.runtime == "auto" else Chosen("in_process", "this process, on the CPU")
+    if config.runtime == "auto":
+        return worker
+    devices.start_unoptimized()
+    return Chosen("in_process", "this process, on the CPU")
 
 
 def start(

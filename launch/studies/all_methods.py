@@ -30,8 +30,9 @@ _BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
 _METHODS = {
     "DCCO": ("dcco", "0.0045", "--hparam=lambda=4"),
     "DCCO, one communication": ("dcco_one_stage", "0.0045", "--hparam=lambda=4"),
-    "FedAvg": ("fedavg", "0.0015", f"{_AVERAGED} {_CONTRASTIVE}"),
-    "FedProx": ("fedprox", "0.0015", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "FedAvg": ("fedavg", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "FedProx": ("fedprox", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "FedDecorr": ("feddecorr", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
     "SCAFFOLD": (
         "scaffold", "0.3",
         f"{_LOCAL} --hparam=client_optimizer=sgd --hparam=client_momentum=0 {_CONTRASTIVE}",

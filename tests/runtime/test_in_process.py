@@ -25,6 +25,9 @@ from tff_ssl.runtime import eager_values, graph_functions, in_process
 
 # Both runtimes round differently in the last digits: TFF's worker is built by another compiler.
 TOLERANCE = 1e-5
+# TensorFlow's optimizers fold constants, which reorders arithmetic. With them, these algorithms
+# differ from the worker's by up to 2e-5.
+UNOPTIMIZED = {"fedca", "feddecorr", "orchestra"}
 
 
 @pytest.fixture
@@ -60,11 +63,11 @@ def assert_close_metrics(folder, expected_folder):
                     assert float(row[column]) == pytest.approx(float(text), rel=1e-4, abs=1e-5)
 
 
-def compare(algorithm, stored, tmp_path, rounds=2, **options):  # noqa: F811
+def compare(algorithm, stored, tmp_path, rounds=2, optimize=True, **options):  # noqa: F811
     """Runs some rounds in both runtimes and asserts that they are equal."""
     there, here = tmp_path / "worker", tmp_path / "here"
     expected = train(simulate(algorithm, stored, there, **options), there, rounds)
-    with in_process.start():
+    with in_process.start(optimize=optimize):
         state = train(simulate(algorithm, stored, here, **options), here, rounds)
     assert type(state) is type(expected)
     assert_close(state, expected)
@@ -75,7 +78,8 @@ def compare(algorithm, stored, tmp_path, rounds=2, **options):  # noqa: F811
 @pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS))
 def test_rounds_equal_those_of_the_worker(worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
     # Orchestra's k-means decides ties by the last digits: later rounds have other clusters.
-    compare(build(small_algorithm, name), stored, tmp_path, rounds=1 if name == "orchestra" else 2)
+    rounds, optimize = 1 if name == "orchestra" else 2, name not in UNOPTIMIZED
+    compare(build(small_algorithm, name), stored, tmp_path, rounds, optimize)
 
 
 @pytest.mark.slow
@@ -156,9 +160,9 @@ def test_a_process_of_tff_learning(worker):
         return state, output.metrics
 
     expected = run()
-    with in_process.start():
-        found = run()
-    assert_close(found, expected)
+    for optimize in (True, False):
+        with in_process.start(optimize=optimize):
+            assert_close(run(), expected)
 
 
 def computations():

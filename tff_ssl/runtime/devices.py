@@ -54,20 +54,25 @@ def prepare_gpus() -> None:
 
 @contextlib.contextmanager
 def unoptimized_graphs() -> Iterator[None]:
-    """Within it, graphs on the CPU run as they are.
-
-    Optimizing a round's graph takes 3 s at the first call, and makes the next ones no faster. A GPU
-    keeps the optimizers, with which it was measured.
-    """
-    if tf.config.list_physical_devices("GPU"):
-        yield
-        return
+    """Within it, TensorFlow runs graphs as they are."""
     disabled = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
         yield
     finally:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": disabled})
+
+
+def start_unoptimized() -> None:
+    """Starts TensorFlow so that functions of data sets run on the CPU as they are.
+
+    It would optimize them anew in every call. To be called before TensorFlow computes anything;
+    later, or with a GPU, it has no effect.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return
+    with unoptimized_graphs():
+        tf.config.list_logical_devices()
 
 
 def find_gpu() -> Gpu | None:

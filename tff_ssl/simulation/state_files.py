@@ -64,7 +64,12 @@ class ClientStates:
                 leaves = tuple(tf.nest.flatten(state))
                 return collections.OrderedDict(weight=weight, model=leaves)
 
-            return tf.data.Dataset.from_tensor_slices((paths, weights)).map(weighted)
+            dataset = tf.data.Dataset.from_tensor_slices((paths, weights)).map(weighted)
+            # To optimize the few elements would take longer than to read them.
+            options = tf.data.Options()
+            options.autotune.enabled = False
+            options.experimental_optimization.apply_default_optimizations = False
+            return dataset.with_options(options)
 
         self.read_many = read_many
 

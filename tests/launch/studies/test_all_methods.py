@@ -21,8 +21,7 @@ def at_the_root(project_root, monkeypatch):
 def test_every_algorithm_with_a_server_is_compared():
     compared = {flags["algorithm"] for flags in flags_of(
         all_methods.all_methods("cpu", None, None)).values()}  # fmt: skip
-    # FedDecorr's runs of this comparison are not measured yet.
-    without = {"denav", "gossip", "all_reduce", "dfedavg", "feddecorr"}
+    without = {"denav", "gossip", "all_reduce", "dfedavg"}
     assert compared == registry.ALGORITHMS.keys() - without
 
 
