@@ -99,14 +99,14 @@ def worker():
 
 @pytest.fixture(scope="module", autouse=True)
 def _bounded_memory():
-    """Starts the worker anew after a file of tests if it has grown too large.
+    """Starts the worker anew after a file of tests if it has crashed or grown too large.
 
     It keeps a session, with its graph, of every computation that it has run.
     """
     yield
     for running in _workers:
         processes = psutil.Process(running.relay_pid).children(recursive=True)
-        if max(p.memory_info().rss for p in processes) > _MOST_RESIDENT_BYTES:
+        if not processes or max(p.memory_info().rss for p in processes) > _MOST_RESIDENT_BYTES:
             running.restart()
 
 
