@@ -88,8 +88,9 @@ def find_gpu() -> Gpu | None:
 
 
 def use_deterministic_algorithms() -> None:
-    """Makes computations on a GPU repeat bit for bit in this process, as those on a CPU do."""
-    tf.config.experimental.enable_op_determinism()
+    """Makes computations on a GPU repeat bit for bit in this process; those on a CPU do anyway."""
+    if tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.enable_op_determinism()
 
 
 def products(gpu: Gpu) -> str:

@@ -173,7 +173,8 @@ class _Intrinsics:
     def __init__(self, num_clients: int, threads: concurrent.futures.Executor):
         self.num_clients = num_clients
         self._threads = threads
-        self._prepared: set[int] = set()  # Ids of the protos whose functions have been called.
+        # Ids of intrinsics whose functions have been called; a reused id only costs time.
+        self._prepared: set[int] = set()
 
     def prepare(self, computation: tff.framework.ConcreteComputation) -> Any:
         """The value of a computation.
