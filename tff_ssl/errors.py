@@ -21,6 +21,10 @@ class TrainingError(RuntimeError):
     """Training cannot continue."""
 
 
+class OutOfMemoryError(TrainingError):
+    """A computation needs more memory than its device has."""
+
+
 class WorkerLostError(RuntimeError):
     """The worker process ended in the middle of a computation."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from launch.outputs import tables
 from tff_ssl.errors import ConfigurationError
 
+AUTO = "micro_batch_size=auto"  # The default, which is larger on a GPU.
 LARGEST_INTEGER = 2**31 - 1  # TensorFlow's sizes and counts are int32.
 _LARGEST_FLOAT = 1e12  # Its square is far from overflowing float32.
 
@@ -23,7 +24,7 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
         last value of a name counts.
     """
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
-    values = {}
+    values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         field = fields.get(name.strip().rstrip("_"))
@@ -31,6 +32,9 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
             raise ConfigurationError(
                 f"--hparam={assignment}: give name=value with a name of {', '.join(sorted(fields))}"
             )
+        if assignment.replace(" ", "") == AUTO:
+            values.pop(field.name, None)
+            continue
         values[field.name] = _parse_value(field, text.strip(), assignment)
     try:
         return cls(**values)

@@ -196,7 +196,7 @@ class RuntimeConfig:
         state between rounds.
       runtime: worker: TFF's worker, a process of its own that uses the CPU only. in_process:
         TensorFlow in the program's process, which uses a GPU if there is one. auto: in_process with
-        a GPU, otherwise worker.
+        a GPU, otherwise worker. With --ray, that of the nodes.
       deterministic: On a GPU, only use algorithms that give the same result in every run, so that
         runs repeat and resume bit for bit, as they do on a CPU without this flag. Slower.
       ray: Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the

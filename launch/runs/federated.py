@@ -21,8 +21,8 @@ from launch.options.participation import build_participation
 from launch.options.run_config import RunConfig, RuntimeConfig
 from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
-from launch.runs import final_evaluation, runtimes, training
-from tff_ssl.errors import ConfigurationError
+from launch.runs import final_evaluation, micro_batches, runtimes, training
+from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
@@ -79,7 +79,8 @@ def pretrain(config: RunConfig) -> None:
     chosen = algorithm_options.choose(config)
     dataset = load(chosen.config)
     config = adapting.fit_evaluation(dataset, chosen.config).announced()
-    built = build(chosen._replace(config=config), dataset)
+    chosen = micro_batches.fit(chosen._replace(config=config), dataset, runtime.gpu)
+    built = build(chosen, dataset)
     config, clients = built.chosen.config, built.clients
     _check_client_models(built)
     run = built.algorithm.plan_run(built.setting)
@@ -90,6 +91,23 @@ def pretrain(config: RunConfig) -> None:
     folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
     run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
     _record_partition(clients, folder, config.output.resume)
+    while True:
+        try:
+            return _train(built, run, dataset, folder, runtime)
+        except OutOfMemoryError as error:
+            built = build(micro_batches.halve(built.chosen, error), dataset)
+            run = built.algorithm.plan_run(built.setting)
+
+
+def _train(
+    built: Built,
+    run: PlannedRun,
+    dataset: ImageDataset,
+    folder: pathlib.Path,
+    runtime: runtimes.Chosen,
+) -> None:
+    """Trains from the last checkpoint in the folder, or from the start, and evaluates."""
+    config, clients = built.chosen.config, built.clients
     client_models = final_evaluation.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
         run.untrained_clients_have_models, clients.indices,
@@ -282,7 +300,7 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
     if runtime.ray is None:
         return contextlib.nullcontext(InThisProcess() if runtime.slices else None)
     print(f"starting nodes: --ray={runtime.ray}", flush=True)
-    return ray_nodes.ray_nodes(runtime.ray, [store], calls, timeout)
+    return ray_nodes.ray_nodes(runtime.ray, [store], calls, timeout, runtime.runtime)
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
@@ -290,7 +308,7 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
     if isinstance(nodes, InThisProcess):
         print(f"{slices} slices a round, one after another")
         return
-    hosts = [facts.host for facts in nodes.facts()]
+    hosts = [f"{facts.host} ({facts.device})" for facts in nodes.facts()]
     print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {slices} slices a round")
     if slices < len(hosts):
         print(

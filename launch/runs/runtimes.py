@@ -14,10 +14,12 @@ class Chosen(NamedTuple):
     Attributes:
       name: "worker" or "in_process".
       description: What it computes on, one line.
+      gpu: The GPU that it uses; None on a CPU.
     """
 
     name: str
     description: str
+    gpu: devices.Gpu | None = None
 
 
 def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
@@ -31,26 +33,35 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
             "--runtime=in_process cannot stop a computation of its own process: leave out "
             "--round_timeout, or use --runtime=worker"
         )
-    if config.runtime == "in_process" and config.ray is not None:
-        raise ConfigurationError(
-            "--ray computes rounds on its nodes: leave out --runtime=in_process"
-        )
     if config.deterministic:
         devices.use_deterministic_algorithms()
     worker = Chosen("worker", "TFF's worker, on the CPU")
-    if config.runtime == "worker" or config.ray is not None:
+    if config.ray is not None:
+        return worker._replace(description="the processes of Ray's nodes")
+    if config.runtime == "worker":
         return worker
     gpu = devices.find_gpu()
     if config.runtime == "auto" and gpu is not None and round_timeout is not None:
         return worker._replace(description=f"{worker.description}: --round_timeout needs it")
     if gpu is not None:
+        _announce_compiling()
         repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
         arithmetic = f"{devices.products(gpu)} products, {repeats}"
-        return Chosen("in_process", f"this process, on {gpu}; {arithmetic}")
+        return Chosen("in_process", f"this process, on {gpu}; {arithmetic}", gpu)
     if config.runtime == "auto":
         return worker
     devices.start_unoptimized()
     return Chosen("in_process", "this process, on the CPU")
+
+
+def _announce_compiling() -> None:
+    """Prints, before the first run on this machine, what the first round waits for."""
+    cache = devices.kernel_cache()
+    if cache is not None and not cache.exists():
+        print(
+            "note: the first round takes half a minute longer on new GPUs, whose driver compiles "
+            f"kernels and keeps them in {cache}/"
+        )
 
 
 def start(

@@ -50,7 +50,7 @@ def rounds(factory, values, weights, count=1):
     return results
 
 
-@pytest.mark.parametrize("name", ["quantized", "rotated"])
+@pytest.mark.parametrize("name", ["quantized", pytest.param("rotated", marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_quantized_means_are_near_the_mean_and_smaller(worker, name):
     values, weights = statistics_of_clients(4), [1, 2, 3, 4]
@@ -75,6 +75,7 @@ def test_quantized_means_are_near_the_mean_and_smaller(worker, name):
     assert sizes == {bits: rest + 4 * math.ceil(D * D * bits / 28) for bits in (4, 8)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rotation_is_that_of_its_seed(worker):
     values, weights = statistics_of_clients(2), [1, 1]
@@ -174,7 +175,7 @@ def secure(small_algorithm, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_algorithm(SECURE, default=("fedavg",)))
+@pytest.mark.parametrize("name", by_algorithm(SECURE, default=()))
 def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(
     worker, small_algorithm, name
 ):

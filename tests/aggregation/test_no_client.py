@@ -221,7 +221,7 @@ def build(small_algorithm, name, factory, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
+@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=()))
 def test_no_algorithm_depends_on_how_many_groups_have_no_client(worker, small_algorithm, name):
     # An algorithm hands its groups to every aggregator alike.
     check_empty_groups(small_algorithm, name, "robust")

@@ -456,6 +456,7 @@ def test_a_cluster_is_empty_when_nobody_has_taken_it_for_a_clients_interval(roun
     assert own.weights[2] == 5.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clusters_stay_where_cohorts_miss_one_of_them(four):
     computations, data = four()

@@ -213,8 +213,9 @@ def _arrays(state):
     return tf.nest.map_structure(np.asarray, state)
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["byol", pytest.param("simsiam", marks=pytest.mark.long)])
+@pytest.mark.parametrize("objective", ["byol", "simsiam"])
 def test_without_mu_it_is_local_training_bit_for_bit(worker, objective):
     options = {"client_momentum": 0.9, "local_epochs": 2, "batch_size": 2}
     architecture = build(objective, mu=0.0, **options).architectures[0]

@@ -194,6 +194,7 @@ def test_the_server_clusters_the_centroids_of_all_clients(worker, small_algorith
     assert np.abs(expected - before).max() > 0.05
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_client_that_joins_later_fills_its_memory_first(worker, small_algorithm):
     task, clients = small_algorithm("orchestra").inputs

@@ -25,6 +25,7 @@ def test_a_lone_client_is_never_left():
     assert costs == route_costs.RouteCosts(35.0, 1.0, 1.0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_terms_of_the_formula_do_what_they_are_for():
     def costs(seed):

@@ -351,6 +351,7 @@ def test_no_row_to_train_on(folder):
     assert "give it to the cases to train on" in error_message(folder)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
 def test_ham10000():

@@ -219,6 +219,7 @@ def test_broken_tfds_file(prepared, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_flipped_bits_of_tfds_records_are_noticed(prepared, tmp_path):
     shutil.copytree(prepared[0] / "only_train", tmp_path / "only_train")

@@ -178,6 +178,7 @@ def test_a_small_client_takes_from_the_largest_clients_largest_class():
     assert dirichlet_draws._fill_small_clients(counts, 1).tolist() == counts.tolist()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_twenty_clients_of_ten_classes_at_the_smallest_alpha_of_dec_ssl():
     # Figure 12 of Dec-SSL, where one of the first three seeds leaves a client a single image.
@@ -415,6 +416,7 @@ def one_by_one(labels, rng, alpha, size):
     return tuple(clients)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_dirichlet_renormalizes_like_drawing_one_by_one():
     labels, draws = np.array([0, 0, 0, 1, 1, 2]), 4000
@@ -454,11 +456,13 @@ def many_settings():
         ("iid", {"samples_per_client": 1}),
         ("iid", {"num_clients": 5}),
         ("dirichlet", {"alpha": 0.0, "samples_per_client": 1}),
-        ("dirichlet", {"alpha": 0.1, "samples_per_client": 1}),
+        pytest.param("dirichlet", {"alpha": 0.1, "samples_per_client": 1}, marks=pytest.mark.long),
         ("dirichlet", {"alpha": 1000.0, "samples_per_client": 4}),
         ("dirichlet", {"alpha": 0.5, "num_clients": 5}),
         ("dirichlet_per_class", {"alpha": 0.1, "num_clients": 5}),
-        ("dirichlet_per_class", {"alpha": 0.01, "num_clients": 100}),
+        pytest.param(
+            "dirichlet_per_class", {"alpha": 0.01, "num_clients": 100}, marks=pytest.mark.long
+        ),
         ("dirichlet_per_class", {"alpha": 0.0, "num_clients": 50_000, "balance_sizes": False}),
         ("skew", {"beta": 0.0, "num_clients": 50_000}),
         ("skew", {"beta": 0.5, "num_clients": 100}),

@@ -105,6 +105,7 @@ def test_a_folder_without_an_encoder_is_named(tmp_path):
         tff_ssl.load_encoder(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_tff_is_imported(run, project_root):
     program = (
@@ -128,6 +129,7 @@ def test_the_public_interface_is_there_and_documented():
         _ = tff_ssl.nosuch
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_program_with_an_algorithm_ends_quietly(project_root):
     """TFF's own default context prints an error when Python collects it at the exit."""

@@ -146,7 +146,8 @@ def test_wrong_descriptions_are_one_line(folder, description, named):
         np.zeros(FIRST.shape),  # float64
         np.zeros([*FIRST.shape[:-1], 17], np.float32),
         np.zeros(np.prod(FIRST.shape), np.float32),
-        np.zeros([5000, 5000, 8], np.float32),  # 800 MB of zeros, compressed
+        # 800 MB of zeros, compressed
+        pytest.param(np.zeros([5000, 5000, 8], np.float32), marks=pytest.mark.long),
         np.array(["text"]),
     ],
 )

@@ -34,7 +34,9 @@ def expected(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name != "resnet")) for name in MODELS]
+)
 def test_tflite_has_the_features_in_float32_and_nearly_in_int8(tmp_path, name):
     h = expected(name)
     exact = export.to_tflite(stored(name), tmp_path / "float32.tflite")
@@ -48,6 +50,7 @@ def test_tflite_has_the_features_in_float32_and_nearly_in_int8(tmp_path, name):
     assert sizes[1] < 0.5 * sizes[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_keras_loads_the_model_without_this_package(tmp_path):
     encode = export.to_keras(stored("resnet"), tmp_path / "keras")

@@ -231,6 +231,7 @@ def test_unknown_messages_of_tff_are_shortened():
     assert "\n" not in reason
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_secure_sums_are_told_apart(small_algorithm):

@@ -70,6 +70,7 @@ def test_two_steps_are_adam_on_the_cross_entropy_of_the_mean_encoding():
     assert moved > 1000
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_case_is_scored_by_the_mean_of_its_images():
     tuner, encoder = build_tuner(steps=3)
@@ -93,6 +94,7 @@ def test_it_learns_classes_that_are_easy_to_tell():
     assert tuner.scores(weights, IMAGES, single).accuracy > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_seed_fixes_the_result_and_the_given_weights_do_not_change():
     tuner, encoder = build_tuner(policy="affine", steps=2, batch_size=8)

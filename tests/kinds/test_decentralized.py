@@ -86,6 +86,7 @@ def test_an_average_is_the_weighted_sum_of_the_received_models(worker, built, tm
             np.testing.assert_allclose(a, b[i], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_clients_own_batch_norm_is_not_averaged(worker):
     model = DualEncoder("tiny", SHAPE, (4,), norm="batch")

@@ -154,6 +154,7 @@ def test_metrics_have_one_row_per_round(finished_run):
         assert 1 < entry["effective_rank_untrained"] < 128
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_folder_of_a_run_is_not_taken_for_another_run(finished_run):
     folder, _ = finished_run

@@ -124,6 +124,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
     assert wait_until(lambda: not socket_folders())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_temporary_folder")  # A killed relay cannot delete its folder.
 def test_the_worker_ends_when_its_relay_is_killed():
@@ -238,6 +239,7 @@ def test_the_relay_tells_what_is_forbidden_from_what_fails(monkeypatch, capsys, 
     assert capsys.readouterr().out == f"{line}\n"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_waiting_for_a_stopped_worker_is_said_once(monkeypatch, caplog):
     monkeypatch.setattr(local_worker, "_PATIENCE_SECONDS", 1.0)

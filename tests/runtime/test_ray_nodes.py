@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import psutil
 import pytest
 import tensorflow_federated as tff
 
+from tests.runtime.test_in_process import assert_close
 from tests.runtime.test_ray_actor import FAILS, ONE, build_program, sums
 from tests.runtime.test_sliced_rounds import (
     assert_same_run,
@@ -101,6 +103,42 @@ def test_a_killed_script_leaves_no_process_of_ray_and_a_later_one_removes_its_fo
 
 def mentions(process, folder):
     return any(str(folder) in argument for argument in process.info["cmdline"] or [])
+
+
+@needs_ray
+@pytest.mark.slow
+def test_nodes_that_compute_in_their_own_processes(worker, small_algorithm, stored, tmp_path):  # noqa: F811
+    algorithm = build(small_algorithm, "dcco")
+    expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
+    with ray_nodes.ray_nodes("local:2", [stored.path], runtime="in_process") as running:
+        assert all(facts.worker_pid == facts.pid for facts in running.facts())
+        assert {facts.device for facts in running.facts()} == {"CPU"}
+        found = train(simulate(algorithm, stored, tmp_path / "b", running), tmp_path / "b")
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "per_machine", "runtime", "expected"),
+    [
+        (16, 0, 1, "auto", [0.0]),
+        (16, 4, 1, "auto", [1.0] * 4),
+        (16, 4, 1, "worker", [0.0]),
+        (2, 1, 2, "auto", [0.5, 0.5]),
+        (2, 4, 1, "auto", [1.0, 1.0]),
+    ],
+)
+def test_nodes_share_the_gpus_of_their_machine(
+    monkeypatch, cpus, gpus, per_machine, runtime, expected
+):
+    here = ray_nodes.RayNodes.__new__(ray_nodes.RayNodes)
+    here._per_machine, here._runtime, here._nodes = per_machine, runtime, []
+    here._machines_queried = -ray_nodes._MACHINES_SECONDS
+    machine = {"NodeID": "m", "Alive": True, "Resources": {"CPU": cpus, "GPU": gpus}}
+    here._ray = types.SimpleNamespace(nodes=lambda: [machine])
+    monkeypatch.setattr(here, "_start", lambda node: None)
+    here._update_machines()
+    assert [node.gpus for node in here._nodes] == expected
+    assert {node.of for node in here._nodes} == {len(expected)}
 
 
 @pytest.fixture(scope="module")

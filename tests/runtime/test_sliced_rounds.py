@@ -171,7 +171,7 @@ def assert_same_run(folder, state, expected_folder, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_algorithm(NAMES, default=("dcco", "fedema", "denav")))
+@pytest.mark.parametrize("name", by_algorithm(NAMES, default=("dcco", "denav")))
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):

@@ -168,7 +168,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", by_algorithm(OF_COHORTS, default=("dcco", "fedema")))
+@pytest.mark.parametrize("name", by_algorithm(OF_COHORTS, default=("dcco",)))
 @pytest.mark.slow
 def test_bad_clients_are_dropped_counted_and_not_averaged(
     worker, small_algorithm, store, tmp_path, name, caplog

@@ -139,7 +139,7 @@ def simulate(algorithm, group_data, folder, groups=0, dropout=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
+@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=()))
 def test_exactly_the_cohorts_clients_with_data_reach_the_aggregators(
     worker, small_algorithm, group_data, tmp_path, name
 ):

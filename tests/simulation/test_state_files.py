@@ -359,7 +359,10 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_is_tidied_up(run, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["deleted", "emptied", "overwritten"])
+@pytest.mark.parametrize(
+    "damage",
+    ["deleted", *(pytest.param(d, marks=pytest.mark.long) for d in ("emptied", "overwritten"))],
+)
 def test_a_run_whose_images_are_gone_ends_in_a_line_and_loses_nothing(run, tmp_path, damage):
     build, _ = run
     store, whole = tmp_path / "clients.sqlite", (tmp_path / "clients.sqlite").read_bytes()

@@ -54,6 +54,7 @@ def test_without_enough_examples_all_are_taken(count):
     assert draw(examples({1: 2}), count)["example_id"] == [10, 11]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all_examples_are_drawn_equally_often_and_independently_of_each_other():
     rounds, count, n = 300, 2, 5

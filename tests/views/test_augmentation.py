@@ -59,8 +59,7 @@ _EDGE_POLICIES = {
 @pytest.mark.parametrize(
     "name",
     [
-        # Parts of `byol`, except for the reflected edges of `skin`.
-        pytest.param(name, marks=[pytest.mark.long] * (name in ("skin", "simclr", "byol_no_blur")))
+        pytest.param(name, marks=[pytest.mark.long] * (name != "byol"))  # It has most operations.
         for name in [*POLICIES, *_EDGE_POLICIES]
     ],
 )

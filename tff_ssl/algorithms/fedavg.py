@@ -56,7 +56,8 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
     Attributes:
       target: Place of BYOL's target network, `server` or `local`.
       micro_batch_size: Number of examples processed at a time in a round of one step; affects
-        memory and speed, but not the result.
+        memory and speed, but not the result. With `auto`, the scripts use as many as fit into the
+        memory of a GPU, or this number on a CPU.
     """
 
     client_learning_rate: float = 0.1

@@ -76,7 +76,8 @@ class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters
       statistics_noise: Standard deviation sigma of the noise in what a client sends in stage 1.
       clip_norm: Largest norm of the gradient of a local step; longer ones are shortened.
       micro_batch_size: Number of examples processed at a time in stage 1; affects memory and speed,
-        but not the result.
+        but not the result. With `auto`, the scripts use as many as fit into the memory of a GPU, or
+        this number on a CPU.
     """
 
     learning_rate_schedule: str = "cosine"

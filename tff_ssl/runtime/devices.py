@@ -37,9 +37,8 @@ def prepare_gpus() -> None:
     compiles, since new GPUs compile for 30 s at first use. The arithmetic optimization of graphs is
     switched off, because it makes sums of integers for which GPUs have no kernel.
     """
-    with contextlib.suppress(RuntimeError):  # Raised for a user without a home.
-        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-        os.environ.setdefault("CUDA_CACHE_PATH", str(cache / "tff_ssl" / "cuda"))
+    if cache := kernel_cache():
+        os.environ["CUDA_CACHE_PATH"] = str(cache)
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(_CACHE_MIB << 20))
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     gpus = tf.config.list_physical_devices("GPU")
@@ -50,6 +49,17 @@ def prepare_gpus() -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
     options = tf.config.optimizer.get_experimental_options()
     tf.config.optimizer.set_experimental_options(options | {"arithmetic_optimization": False})
+
+
+def kernel_cache() -> pathlib.Path | None:
+    """The folder in which the driver keeps compiled kernels; None for a user without a home."""
+    if "CUDA_CACHE_PATH" in os.environ:
+        return pathlib.Path(os.environ["CUDA_CACHE_PATH"])
+    try:
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    except RuntimeError:
+        return None
+    return cache / "tff_ssl" / "cuda"
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ from tensorflow_federated.python.core.impl.compiler import array
 from tensorflow_federated.python.core.impl.executors import executor_base, executor_value_base
 from tensorflow_federated.python.core.impl.types import type_serialization
 
-from tff_ssl.errors import ClientFailedError
+from tff_ssl.errors import ClientFailedError, OutOfMemoryError
 from tff_ssl.runtime import devices, eager_values
 from tff_ssl.runtime.compiling import contexts
 from tff_ssl.runtime.eager_values import Placed
@@ -149,6 +149,8 @@ class _Executor(executor_base.Executor):
         assert isinstance(function_type, tff.FunctionType)
         try:
             result = comp.reference(None if arg is None else arg.reference)
+        except tf.errors.ResourceExhaustedError as error:
+            raise OutOfMemoryError(_reason(error)) from error
         except tf.errors.OpError as error:
             raise ClientFailedError(_reason(error)) from error
         return _Value(result, function_type.result)

@@ -1,7 +1,11 @@
-"""The Ray actor of a node, which computes slices of rounds with a private TFF worker."""
+"""The Ray actor of a node, which computes slices of rounds.
+
+It uses a private TFF worker, or TensorFlow in its own process, on a GPU if Ray has given it one.
+"""
 
 import hashlib
 import os
+import shutil
 import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -9,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import tensorflow_federated as tff
 
 from tff_ssl.errors import ClientFailedError, WorkerLostError
-from tff_ssl.runtime import local_worker, slices
+from tff_ssl.runtime import devices, in_process, local_worker, slices, temporary_folder
 from tff_ssl.runtime.slices import Partial, Slice
 from tff_ssl.simulation import dropouts
 
@@ -23,13 +27,15 @@ class Facts(NamedTuple):
     Attributes:
       host: Name of its machine.
       pid: Process id of the node.
-      worker_pid: `relay_pid` of its `local_worker.LocalWorker`.
-      open_port: `open_port` of its `local_worker.LocalWorker`.
+      device: What it computes on, such as "CPU" or a GPU's name.
+      worker_pid: `relay_pid` of its `local_worker.LocalWorker`; `pid` if it has none.
+      open_port: `open_port` of its `local_worker.LocalWorker`; None if it has none.
       digests: Path -> SHA-256 of the file, hexadecimal; None if it is missing.
     """
 
     host: str
     pid: int
+    device: str
     worker_pid: int
     open_port: int | None
     digests: dict[str, str | None]
@@ -54,6 +60,28 @@ def _take_share_of_cores(number: int, nodes: int) -> None:
         os.sched_setaffinity(0, cores)
 
 
+class _OwnProcess:
+    """TensorFlow in the node's process, with the members of a `local_worker.LocalWorker`."""
+
+    open_port = None
+
+    def __init__(self, max_concurrent_calls: int | None):
+        self._running = in_process.InProcess(max_concurrent_calls)
+        self.context = self._running.context
+        self.relay_pid = os.getpid()
+        self.folder = str(temporary_folder.use())
+
+    def answers(self, seconds: float) -> bool:
+        return True
+
+    def kill(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        self._running.close()
+        self.kill()
+
+
 class Actor:
     """A node, which Ray runs in a process of its own."""
 
@@ -63,16 +91,24 @@ class Actor:
         max_concurrent_calls: int | None,
         call_seconds: float | None,
         require_private: bool | None = None,
+        own_process: bool = False,
     ):
         """Starts the TFF worker, see `local_worker.LocalWorker`.
 
-        `share` is (number of the node from 0, number of nodes on this machine).
+        `share` is (number of the node from 0, number of nodes on this machine). With `own_process`,
+        TensorFlow computes in this process instead.
         """
         _take_share_of_cores(*share)
-        # Ray runs this in the main thread; the worker ends with the thread that starts it.
-        self._worker = local_worker.LocalWorker(
-            max_concurrent_calls, call_seconds=call_seconds, require_private=require_private
-        )
+        self._device = "CPU"
+        self._worker: local_worker.LocalWorker | _OwnProcess
+        if own_process:
+            self._device = str(devices.find_gpu() or "CPU")
+            self._worker = _OwnProcess(max_concurrent_calls)
+        else:
+            # Ray runs this in the main thread; the worker ends with the thread that starts it.
+            self._worker = local_worker.LocalWorker(
+                max_concurrent_calls, call_seconds=call_seconds, require_private=require_private
+            )
         self._programs: dict[bytes, Any] = {}
 
     def start(self, files: Sequence[str]) -> Facts:
@@ -80,6 +116,7 @@ class Actor:
         return Facts(
             socket.gethostname(),
             os.getpid(),
+            self._device,
             self._worker.relay_pid,
             self._worker.open_port,
             {path: digest(path) for path in files},

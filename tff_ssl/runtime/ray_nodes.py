@@ -1,4 +1,4 @@
-"""Runs on several machines: the nodes are Ray actors, each with a private TFF worker.
+"""Runs on several machines: the nodes are Ray actors, each with a private TFF worker or a GPU.
 
 Ray starts the nodes on this machine or on those of a cluster, carries states and sums between them,
 and reports when a node has ended. The slice of a lost node goes to the next free node, and another
@@ -14,7 +14,7 @@ import os
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tff_ssl.errors import ClientFailedError, ConfigurationError, TrainingError
 from tff_ssl.runtime import local_worker, ray_cluster
@@ -40,6 +40,8 @@ class _Node:
     name: str  # Number of the node in the run.
     machine: str  # Ray's id of its machine.
     number: int  # Number of the node on its machine, from 0.
+    of: int = 1  # Number of nodes on its machine.
+    gpus: float = 0.0  # Number of GPUs that it asks for.
     actor: Any = None  # Ray's handle of its `Actor`.
     starting: Any = None  # Reference of `Actor.start`; None if the node has started.
     since: float = 0.0  # Time of the call of `Actor.start`.
@@ -70,14 +72,19 @@ class RayNodes:
         files: Sequence[str | os.PathLike[str]],
         max_concurrent_calls: int | None = None,
         call_seconds: float | None = None,
+        runtime: Literal["auto", "worker", "in_process"] = "auto",
     ):
         """Starts the nodes on all machines of the connected Ray cluster.
 
         Args:
-          per_machine: Number of nodes on each machine that has processors for Ray.
+          per_machine: Number of nodes on each machine that has processors for Ray; a machine with
+            more GPUs has a node for each.
           files: Paths of the files that each machine must have with the same content.
           max_concurrent_calls: Limit of each node; see `local_worker.LocalWorker`.
           call_seconds: Time limit of a slice in seconds; see `local_worker.LocalWorker`.
+          runtime: worker: nodes have TFF's worker, on the CPU. in_process: they compute in their
+            own processes, on the GPUs of their machine, which they share. auto: in_process on
+            machines with GPUs, unless there is a time limit.
 
         Raises:
           ConfigurationError: If a file is missing or different on a node.
@@ -92,6 +99,7 @@ class RayNodes:
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
         private = local_worker.private_is_required()
         self._worker_arguments = (max_concurrent_calls, call_seconds, private)
+        self._runtime = "worker" if runtime == "auto" and call_seconds is not None else runtime
         self._programs: dict[bytes, Any] = {}
         self._nodes: list[_Node] = []
         self._machines_queried = -_MACHINES_SECONDS
@@ -269,16 +277,22 @@ class RayNodes:
         if time.monotonic() - self._machines_queried < _MACHINES_SECONDS:
             return
         self._machines_queried = time.monotonic()
-        machines = {
-            machine["NodeID"]
+        resources = {
+            machine["NodeID"]: machine["Resources"]
             for machine in self._ray.nodes()
             if machine["Alive"] and machine["Resources"].get("CPU", 0) >= 1
         }
+        machines = resources.keys()
         known = {node.machine for node in self._nodes}
         self._nodes = [node for node in self._nodes if node.is_alive or node.machine in machines]
         for machine in sorted(machines - known):
-            for number in range(self._per_machine):
-                node = _Node(str(len(self._nodes)), machine, number)
+            there = resources[machine]
+            gpus = 0.0 if self._runtime == "worker" else there.get("GPU", 0.0)
+            # One for each GPU, since TensorFlow computes on one.
+            number_of_nodes = max(self._per_machine, int(min(gpus, there["CPU"])))
+            for number in range(number_of_nodes):
+                share = min(1.0, gpus / number_of_nodes)
+                node = _Node(str(len(self._nodes)), machine, number, number_of_nodes, share)
                 self._start(node)
                 self._nodes.append(node)
 
@@ -287,9 +301,17 @@ class RayNodes:
             node.machine, soft=False
         )
         # One thread works on slices, the other one answers pings.
-        options = {"num_cpus": 1, "max_concurrency": 2, "scheduling_strategy": on_machine}
-        share = (node.number, self._per_machine)
-        node.actor = self._actor_class.options(**options).remote(share, *self._worker_arguments)
+        options = {
+            "num_cpus": 1,
+            "num_gpus": node.gpus,
+            "max_concurrency": 2,
+            "scheduling_strategy": on_machine,
+        }
+        share = (node.number, node.of)
+        own_process = self._runtime == "in_process" or node.gpus > 0
+        node.actor = self._actor_class.options(**options).remote(
+            share, *self._worker_arguments, own_process
+        )
         node.starting = node.actor.start.remote(list(self._expected))
         node.since = time.monotonic()
         node.facts = node.task = node.ping = None
@@ -337,6 +359,7 @@ def ray_nodes(
     files: Sequence[str | os.PathLike[str]],
     max_concurrent_calls: int | None = None,
     call_seconds: float | None = None,
+    runtime: Literal["auto", "worker", "in_process"] = "auto",
 ) -> Iterator[RayNodes]:
     """Starts nodes for a `with` block; see `ray_cluster.connected` and `RayNodes`.
 
@@ -345,7 +368,7 @@ def ray_nodes(
         is missing or different on a node.
     """
     with ray_cluster.connected(address) as per_machine:
-        nodes = RayNodes(per_machine, files, max_concurrent_calls, call_seconds)
+        nodes = RayNodes(per_machine, files, max_concurrent_calls, call_seconds, runtime)
         try:
             yield nodes
         finally:

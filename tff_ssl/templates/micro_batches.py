@@ -3,12 +3,47 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from tff_ssl.models.two_towers import Model
 
 _ALL = 2**31 - 1
 # Two micro-batches at a time keep two cores busy; the operations of a single one do not. The sum is
 # still taken in order.
 _PARALLEL_MICRO_BATCHES = 2
+_SHARE_OF_MEMORY = 0.5  # The other half is for weights, images and views.
+_LARGEST = 4096  # Larger ones have not been faster.
+
+
+def largest_that_fits(model: Model, memory_bytes: int) -> int:
+    """The largest micro-batch, a power of two, whose activations fit into a device's memory.
+
+    Memory of one example: all tensors that the forward passes of two views, and the gradient,
+    compute. That is an upper bound, since most tensors are freed before the last ones are computed.
+    """
+
+    weights = model.init(0)
+
+    @tf.function(autograph=False)
+    def gradient(images):
+        with tf.GradientTape() as tape:
+            tape.watch(weights.trainable)
+            z = model.apply(weights, images, training=True).z
+        return tape.gradient(z, weights.trainable, unconnected_gradients="zero")
+
+    examples = 2  # Enough for batch norm, and unlike the 1 of shapes that are broadcast.
+    graph = gradient.get_concrete_function(
+        tf.TensorSpec([examples, *model.image_shape], tf.float32)
+    ).graph
+    shapes = [tensor.shape for op in graph.get_operations() for tensor in op.outputs]
+    numbers = sum(
+        int(np.prod(shape)) for shape in shapes
+        if shape.rank and shape.is_fully_defined() and shape[0] == examples
+    )  # fmt: skip
+    bytes_per_example = 4 * numbers  # Two views, and half of the numbers are of one example.
+    fitting = int(_SHARE_OF_MEMORY * memory_bytes / bytes_per_example)
+    return 2 ** min(max(fitting, 1).bit_length() - 1, _LARGEST.bit_length() - 1)
 
 
 def mean_over_batch(

@@ -50,7 +50,10 @@ def assert_close(actual, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["group", "batch"])
-@pytest.mark.parametrize(("name", "side"), [("tiny", 128), ("tiny", 32), ("resnet18", 96)])
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("tiny", 128), ("tiny", 32), pytest.param("resnet18", 96, marks=pytest.mark.long)],
+)
 def test_the_last_endpoint_averages_to_the_encoding(name, side, norm):
     # The encoder that was trained on images of `side`, whose stem the backbone keeps.
     encoder = DualEncoder(name, (side, side, 3), norm=norm)
@@ -79,7 +82,12 @@ def test_the_last_endpoint_averages_to_the_encoding(name, side, norm):
     [
         ("tiny", 128, {"2": 16, "3": 32, "4": 64}),
         ("tiny", 32, {"0": 16, "1": 32, "2": 64}),
-        ("resnet14_bottleneck", 128, {"2": 256, "3": 512, "4": 1024, "5": 2048}),
+        pytest.param(
+            "resnet14_bottleneck",
+            128,
+            {"2": 256, "3": 512, "4": 1024, "5": 2048},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_endpoints_have_the_size_that_their_level_says(name, side, channels):

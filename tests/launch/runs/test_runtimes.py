@@ -16,7 +16,8 @@ H200 = devices.Gpu("NVIDIA H200", (9, 0), 143360)
         ("auto", None, None, None, "worker", "on the CPU"),
         ("auto", H200, None, None, "in_process", "on NVIDIA H200, 140 GiB; TF32 products"),
         ("auto", H200, 60.0, None, "worker", "--round_timeout"),
-        ("auto", H200, None, "local:2", "worker", "on the CPU"),
+        ("auto", H200, None, "local:2", "worker", "Ray's nodes"),
+        ("in_process", None, None, "local:2", "worker", "Ray's nodes"),
         ("worker", H200, None, None, "worker", "on the CPU"),
         ("in_process", None, None, None, "in_process", "this process, on the CPU"),
         ("in_process", H200, None, None, "in_process", "NVIDIA H200"),
@@ -29,13 +30,9 @@ def test_choice(monkeypatch, runtime, gpu, round_timeout, ray, name, words):
     assert words in chosen.description
 
 
-@pytest.mark.parametrize(
-    ("round_timeout", "ray", "words"),
-    [(60.0, None, "--round_timeout, or use --runtime=worker"), (None, "local:2", "leave out")],
-)
-def test_what_this_process_cannot_do(round_timeout, ray, words):
-    with pytest.raises(ConfigurationError, match=words):
-        runtimes.choose(RuntimeConfig(runtime="in_process", ray=ray), round_timeout)
+def test_what_this_process_cannot_do():
+    with pytest.raises(ConfigurationError, match="--round_timeout, or use --runtime=worker"):
+        runtimes.choose(RuntimeConfig(runtime="in_process"), 60.0)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -51,3 +48,13 @@ def test_deterministic_algorithms(monkeypatch, deterministic):
 def test_start():
     with runtimes.start(runtimes.Chosen("in_process", ""), 1, None) as running:
         assert isinstance(running, in_process.InProcess)
+
+
+def test_the_first_run_on_a_gpu_says_what_it_waits_for(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CUDA_CACHE_PATH", str(tmp_path / "cuda"))
+    monkeypatch.setattr(devices, "find_gpu", lambda: H200)
+    runtimes.choose(RuntimeConfig(), None)
+    assert f"keeps them in {tmp_path / 'cuda'}/" in capsys.readouterr().out
+    (tmp_path / "cuda").mkdir()
+    runtimes.choose(RuntimeConfig(), None)
+    assert not capsys.readouterr().out

@@ -27,7 +27,8 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
     Attributes:
       client_learning_rate: Learning rate of the clients' gradient descent.
       micro_batch_size: Number of examples processed at a time in a round of one step; affects
-        memory and speed, but not the result.
+        memory and speed, but not the result. With `auto`, the scripts use as many as fit into the
+        memory of a GPU, or this number on a CPU.
       local_steps: Number of steps of each client in a round; more than one goes beyond the paper.
       means_follow: Whether the means of the aggregated statistics follow the client's model in its
         local steps.
