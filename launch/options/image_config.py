@@ -104,7 +104,9 @@ class ModelConfig:
     Attributes:
       encoder: ResNets: tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50;
         vision transformers: vit_micro, vit_tiny, vit_small_cpu, vit_one_block, vit_one_block_small,
-        vit_one_block_micro.
+        vit_one_block_micro; efficientnet_lite0; keras:NAME, a model of Keras Applications, such as
+        keras:EfficientNetV2B0; MODULE:FUNCTION, a function that returns a Keras model or an
+        encoder of your own.
       encoders: hetero_ssfl: encoders of the clients, named as for --encoder, such as
         resnet18,resnet34. They are assigned to the clients at random, in equal shares. Default:
         --encoder for all clients.
@@ -116,8 +118,10 @@ class ModelConfig:
       towers: one: the same network for both views. The others train two networks. views: one for
         each view; halves: one for the left and one for the right half of the image; colour_planes:
         one for its red and one for its blue plane.
-      norm: Normalization of the ResNets: group norm (with weight standardization) or batch norm.
-        Vision transformers always have layer norm.
+      norm: Normalization of convolutional networks: group norm (with weight standardization),
+        batch norm, or frozen, for pretrained networks with batch norm, whose moving averages become
+        a part of their scales and offsets. Default: group; frozen with pretrained weights that
+        need it. Vision transformers always have layer norm.
       projector_output_batch_norm: Put a batch norm without scale and offset on the projector's
         output, whatever --norm is. It keeps BYOL and SimSiam from collapsing to the same projection
         of all images.

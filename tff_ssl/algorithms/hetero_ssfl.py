@@ -289,7 +289,7 @@ def _checked(population: Population | None) -> Population:
     """The population, if its models and RAD can be trained with."""
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
-    encoders = [model.encoder for model in population.models]
+    encoders = [model.encoder_name for model in population.models]
     if len(set(encoders)) < len(encoders):
         raise ValueError(f"two architectures have the same encoder: {', '.join(encoders)}")
     if population.rad_size < 2:

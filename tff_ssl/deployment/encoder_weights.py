@@ -9,6 +9,8 @@ file holds numbers only. It has
   - `towers`: `one`, or the pair of two towers (`two_towers.MODALITIES`);
   - `image_shape`: height, width and channels of the uint8 images;
   - `view_size`: side in pixels to which images are resized for the encoder; null for their own;
+- `graph`, if the encoder is one's own (version 2): bytes of a graph of TensorFlow, whose names the
+  description has in `own`; only operations that compute are read (`pure_graphs`);
 - `weights/NAME` for each weight of the encoder, float32, in the model's shape. NAME is that of
   `DualEncoder.specs`; in two towers, NAME is followed by ` #1` or ` #2`.
 
@@ -26,19 +28,24 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models import pure_graphs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.models.pure_graphs import GraphNetwork, PureGraph
 from tff_ssl.models.two_towers import Model, TwoTowers
 
 FILE_NAME = "weights.npz"
-_FORMAT, _VERSION = "tff_ssl encoder", 1
+_FORMAT, _VERSION, _VERSION_OF_OWN = "tff_ssl encoder", 1, 2
 # Bounds of what a description may ask for.
 _LARGEST_SIDE = 2048  # Pixels.
 _LARGEST_CHANNELS = 64
 _LARGEST_DEPTH = 256
-_LARGEST_DESCRIPTION = 2**16  # Bytes.
+_LARGEST_FEATURES = 2**20
+_LARGEST_DESCRIPTION = 2**22  # Bytes.
+_LARGEST_GRAPH = 2**26  # Bytes.
 _DAMAGE_ERRORS = (
     OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError, SyntaxError,
     zipfile.BadZipFile, zlib.error,
@@ -77,16 +84,23 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
     description = {
         "format": _FORMAT,
         "version": _VERSION,
-        "encoder": tower.encoder,
+        "encoder": tower.encoder_name,
         "norm": tower.norm,
         "depth": tower.depth,
         "towers": model.pair if isinstance(model, TwoTowers) else "one",
         "image_shape": image_shape,
         "view_size": view_size,
     }
+    extra = {}
+    if not isinstance(tower.encoder, str):
+        if isinstance(model, TwoTowers):
+            raise ValueError("two towers of an encoder of one's own have no file of weights")
+        graph = pure_graphs.of_inference(tower.encoder, tower.image_shape)
+        description |= {"version": _VERSION_OF_OWN, "own": _describe_own(tower, graph)}
+        extra["graph"] = np.frombuffer(graph.graph_def.SerializeToString(), np.uint8)
     names = unique_names(model.trainable_specs) + unique_names(model.non_trainable_specs)
     values = (*weights.trainable, *weights.non_trainable)
-    arrays = {f"weights/{n}": np.asarray(v) for n, v in zip(names, values, strict=True)}
+    arrays = extra | {f"weights/{n}": np.asarray(v) for n, v in zip(names, values, strict=True)}
     with open(path, "wb") as file:
         np.savez(file, description=np.array(json.dumps(description)), **arrays)
 
@@ -111,6 +125,36 @@ def read(path: str | os.PathLike[str]) -> StoredEncoder:
         raise ConfigurationError(
             f"{path} is damaged, or not a file of weights that this package wrote: {reason}"
         ) from error
+
+
+def _describe_own(model: DualEncoder, graph: PureGraph) -> dict[str, Any]:
+    """Names in the graph of an encoder of one's own, and its weights."""
+    prefix = "encoder/"
+    specs = (*model.trainable_specs, *model.non_trainable_specs)
+    return {
+        "image": graph.image,
+        "weights": graph.weights,
+        "output": graph.output,
+        "features": graph.features,
+        "specs": [[s.name.removeprefix(prefix), s.shape, s.trainable] for s in specs],
+    }
+
+
+def _read_own(archive: zipfile.ZipFile, description: Mapping[str, Any]) -> GraphNetwork:
+    """An encoder of one's own."""
+    own = description["own"]
+    with archive.open("graph.npy") as file:
+        content = _bytes(file, "graph", _LARGEST_GRAPH)
+    graph_def = tf.compat.v1.GraphDef.FromString(content)
+    pure_graphs.check_operations(graph_def)
+    specs = [
+        ParameterSpec(str(name), tuple(int(n) for n in shape), "", bool(trainable))
+        for name, shape, trainable in own["specs"]
+    ]
+    weights = {str(name): int(index) for name, index in own["weights"].items()}
+    features = _whole(own["features"], 1, _LARGEST_FEATURES)
+    graph = PureGraph(graph_def, str(own["image"]), weights, str(own["output"]), (), (), features)
+    return pure_graphs.stored_network(str(description["encoder"]), graph, specs)
 
 
 def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
@@ -138,10 +182,17 @@ def _read(archive: zipfile.ZipFile) -> StoredEncoder:
     description = json.loads(text)
     if not isinstance(description, dict) or description.get("format") != _FORMAT:
         raise ValueError(f"its description is not that of a {_FORMAT}")
-    if description["version"] != _VERSION:
-        raise ValueError(f"version {description['version']!r} of the format; known is {_VERSION}")
+    if description["version"] not in (_VERSION, _VERSION_OF_OWN):
+        raise ValueError(
+            f"version {description['version']!r} of the format; known are 1 to {_VERSION_OF_OWN}"
+        )
     image_shape, view_size = _sizes(description)
-    model = _model(description, _model_shape(image_shape, view_size))
+    model: Model
+    if description["version"] == _VERSION_OF_OWN:
+        network = _read_own(archive, description)
+        model = DualEncoder(network, _model_shape(image_shape, view_size))
+    else:
+        model = _model(description, _model_shape(image_shape, view_size))
     kinds = (
         _arrays(archive, specs) for specs in (model.trainable_specs, model.non_trainable_specs)
     )
@@ -199,3 +250,13 @@ def _array(
     if file.read(1):  # The checksum is compared at the end of the member.
         raise ValueError(f"{name}: more bytes than its shape has")
     return np.frombuffer(values, dtype, count).reshape(actual, order="F" if fortran_order else "C")
+
+
+def _bytes(file: IO[bytes], name: str, largest: int) -> bytes:
+    """Reads an array of bytes, after a check of its header."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError(f"{name}: another version of NumPy's format than 1.0")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype != np.uint8 or len(shape) != 1 or shape[0] > largest:
+        raise ValueError(f"{name}: {dtype} {shape}, not bytes of bounded length")
+    return file.read(shape[0])

@@ -3,17 +3,24 @@
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from tff_ssl.bounds import Bounded, bounded, one_of
-from tff_ssl.models import heads, layers, resnet, vit
+from tff_ssl.models import efficientnet, heads, layers, resnet, vit
 
-_SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec] = {**resnet.RESNETS, **vit.VITS}
+_SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec | efficientnet.EfficientNetSpec] = {
+    **resnet.RESNETS,
+    **vit.VITS,
+    **efficientnet.EFFICIENTNETS,
+}
 ENCODERS = tuple(_SPECS)
 PRECISIONS = ("float32", "bfloat16")
+_OF_OWN = "of the encoder"  # Initializer of the weights that an encoder of one's own draws.
+_GROUPS_OF_OWN = 16  # Groups of group norm in the heads on an encoder of one's own.
 
 
 class Weights(NamedTuple):
@@ -21,6 +28,50 @@ class Weights(NamedTuple):
 
     trainable: tuple[tf.Tensor, ...]
     non_trainable: tuple[tf.Tensor, ...]
+
+
+class EncoderNetwork(Protocol):
+    """An encoder of one's own: a pure function of its weights and of images.
+
+    `keras_encoder.from_keras` and `functional_encoder.from_tff` make one from a model of Keras or
+    TFF. Any other hashable object with these members is one, too.
+
+    Attributes:
+      name: Name in messages and tables.
+    """
+
+    name: str
+
+    def specs(self, image_shape: tuple[int, int, int]) -> Sequence[layers.ParameterSpec]:
+        """The weights for images of this shape; names are unique.
+
+        Those that gradients do not train are statistics, such as moving averages. `batch_norm`
+        marks the weights that algorithms with local batch norm keep at the clients. `initializer`
+        is not read.
+
+        Raises:
+          ValueError: If the network takes no such images.
+        """
+        ...
+
+    def features(self, image_shape: tuple[int, int, int]) -> int:
+        """Size of the encoding h."""
+        ...
+
+    def init(self, image_shape: tuple[int, int, int], seed: int) -> Weights:
+        """Initial weights in the order of `specs`, a pure function of `seed`."""
+        ...
+
+    def apply(
+        self, weights: Weights, images: tf.Tensor, training: bool
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        """Encodes images, float32 [batch, height, width, channels] from -1 to 1; in a graph.
+
+        Returns:
+          h, float32 [batch, features], and the new statistics, which are the given ones if
+          `training` is False.
+        """
+        ...
 
 
 class Outputs(NamedTuple):
@@ -57,12 +108,14 @@ class DualEncoder(Bounded):
     """A network that encodes both views of an image, as a pure function of its weights.
 
     Attributes:
-      encoder: Name of the encoder, one of `ENCODERS`.
+      encoder: Name of the encoder, one of `ENCODERS`, or an encoder of one's own.
       image_shape: Height, width and channels of the images.
       projector: Widths of the projector's layers; empty for none.
       predictor: Widths of the predictor's layers; empty for none.
-      norm: Norm of a ResNet, the projector and the predictor: `group` (group norm and weight
-        standardization) or `batch`; a vision transformer has layer norm.
+      norm: Norm of a convolutional network, the projector and the predictor: `group` (group norm
+        and weight standardization) or `batch`; a vision transformer has layer norm. `frozen`: norms
+        of the network are a scale and an offset, those of a pretrained network with batch norm, and
+        the other two have group norm.
       classes: Number of outputs of a linear classifier on h; 0 for none.
       decoder: Whether the model has a masked autoencoder's decoder, and no other head.
       depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
@@ -75,11 +128,11 @@ class DualEncoder(Bounded):
       ValueError: If no model can be built from the values.
     """
 
-    encoder: str
+    encoder: str | EncoderNetwork
     image_shape: tuple[int, int, int]
     projector: tuple[int, ...] = ()
     predictor: tuple[int, ...] = ()
-    norm: str = one_of("group", ("group", "batch"))
+    norm: str = one_of("group", ("group", "batch", "frozen"))
     classes: int = bounded(0, at_least=0)
     decoder: bool = False
     depth: int = bounded(0, at_least=0)
@@ -88,40 +141,50 @@ class DualEncoder(Bounded):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.encoder not in ENCODERS:
+        if isinstance(self.encoder, str) and self.encoder not in ENCODERS:
             raise ValueError(f"encoder must be one of {', '.join(ENCODERS)}; got {self.encoder!r}")
         if any(width < 1 for width in (*self.projector, *self.predictor)):
             raise ValueError("projector and predictor widths must be at least 1")
         if self.projector_output_batch_norm and not self.projector:
             raise ValueError("batch norm on the projector's output needs a projector")
         self._check_transformer()
-        groups = self._spec.groups
+        if self._own and self.precision != "float32":
+            raise ValueError(
+                f"encoder {self.encoder_name} has its own precision, not {self.precision}"
+            )
+        groups = self._groups
         hidden = (*self.projector[:-1], *self.predictor[:-1])
-        if self.norm == "group" and any(width % groups for width in hidden):
+        if self.norm != "batch" and any(width % groups for width in hidden):
             raise ValueError(
                 f"hidden widths of projector and predictor must be multiples of {groups}, "
-                f"the number of groups of encoder {self.encoder}; got {hidden}"
+                f"the number of groups of encoder {self.encoder_name}; got {hidden}"
             )
 
     def _check_transformer(self) -> None:
-        if self.encoder in vit.VITS:
+        if isinstance(self._spec, vit.ViTSpec):
             vit.check_image_shape(self.image_shape)
         elif self.decoder:
             raise ValueError(
                 f"a decoder needs a vision transformer, one of {', '.join(vit.VITS)}, as encoder; "
-                f"got {self.encoder}"
+                f"got {self.encoder_name}"
             )
         elif self.depth:
             raise ValueError(
-                f"only vision transformers have a depth; got {self.depth} for {self.encoder}"
+                f"only vision transformers have a depth; got {self.depth} for {self.encoder_name}"
             )
         if self.decoder and (self.projector or self.predictor or self.classes):
             raise ValueError("a model with a decoder has no projector, predictor or classifier")
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether there is batch norm, in the layers or on z."""
-        return self.norm == "batch" or self.projector_output_batch_norm
+        """Whether there is batch norm, in the layers or on z, or the encoder has statistics."""
+        of_own = self._own is not None and any(not s.trainable for s in self._own_specs)
+        return self.norm == "batch" or self.projector_output_batch_norm or of_own
+
+    @property
+    def encoder_name(self) -> str:
+        """The encoder's name, also if it is one's own."""
+        return self.encoder if isinstance(self.encoder, str) else self.encoder.name
 
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
@@ -144,7 +207,7 @@ class DualEncoder(Bounded):
     @property
     def features(self) -> int:
         """Size of the encoding h."""
-        return self._spec.features
+        return self._own.features(self.image_shape) if self._own else self._spec.features
 
     def multiply_adds(self, visible: int | None = None) -> int | None:
         """Multiply-adds of one image's forward pass (`vit.multiply_adds`); None for ResNets."""
@@ -157,7 +220,13 @@ class DualEncoder(Bounded):
         values = {
             spec.name: layers.initialize(spec, tf.constant([seed, index], tf.int64))
             for index, spec in enumerate(self.specs)
+            if spec.initializer != _OF_OWN
         }
+        if self._own:
+            given = self._own.init(self.image_shape, seed)
+            order = sorted(self._own_specs, key=lambda spec: not spec.trainable)
+            for spec, value in zip(order, (*given.trainable, *given.non_trainable), strict=True):
+                values[spec.name] = tf.convert_to_tensor(value)
         return Weights(
             tuple(values[spec.name] for spec in self.trainable_specs),
             tuple(values[spec.name] for spec in self.non_trainable_specs),
@@ -199,7 +268,7 @@ class DualEncoder(Bounded):
         """
         spec = self._spec
         if not isinstance(spec, resnet.ResNetSpec):
-            raise ValueError(f"{self.encoder} is not a ResNet and has no stages")
+            raise ValueError(f"{self.encoder_name} is not a ResNet and has no stages")
         parameters = layers.Parameters(self._values_by_name(weights), **self._options)
         return resnet.feature_maps(parameters, images, spec, self._has_small_stem)
 
@@ -246,7 +315,28 @@ class DualEncoder(Bounded):
         )
 
     @property
-    def _spec(self) -> resnet.ResNetSpec | vit.ViTSpec:
+    def _own(self) -> EncoderNetwork | None:
+        return None if isinstance(self.encoder, str) else self.encoder
+
+    @functools.cached_property
+    def _own_specs(self) -> tuple[layers.ParameterSpec, ...]:
+        """The weights of an encoder of one's own, named `encoder/...`."""
+        assert self._own
+        return tuple(
+            spec._replace(name=f"encoder/{spec.name}", initializer=_OF_OWN)
+            for spec in self._own.specs(self.image_shape)
+        )
+
+    @property
+    def _groups(self) -> int:
+        """Number of groups of group norm."""
+        return _GROUPS_OF_OWN if self._own else self._spec.groups
+
+    @property
+    def _spec(self) -> Any:
+        """The specification of the encoder; None if it is one's own."""
+        if not isinstance(self.encoder, str):
+            return None
         spec = _SPECS[self.encoder]
         if self.depth and isinstance(spec, vit.ViTSpec):
             return dataclasses.replace(spec, encoder=spec.encoder._replace(depth=self.depth))
@@ -255,7 +345,7 @@ class DualEncoder(Bounded):
     @property
     def _options(self) -> dict[str, Any]:
         """Keyword arguments of `layers.Parameters` that all networks share."""
-        return {"norm": self.norm, "groups": self._spec.groups, "precision": self.precision}
+        return {"norm": self.norm, "groups": self._groups, "precision": self.precision}
 
     def _values_by_name(self, weights: Any) -> dict[str, tf.Tensor]:
         specs = (*self.trainable_specs, *self.non_trainable_specs)
@@ -265,10 +355,16 @@ class DualEncoder(Bounded):
     def _forward(self, parameters, images):
         """h, z, p and logits of a batch of images."""
         spec = self._spec
-        if isinstance(spec, vit.ViTSpec):
+        if self._own:
+            h = self._encode_with_own(parameters, images)
+        elif isinstance(spec, vit.ViTSpec):
             h = vit.pool(vit.encode(parameters, images, spec))
+        elif isinstance(spec, efficientnet.EfficientNetSpec):
+            h = efficientnet.efficientnet(parameters, images, spec)
         else:
             h = resnet.resnet(parameters, images, spec, images.shape[1] < resnet.SMALL_IMAGE)
+        if self.norm == "frozen":
+            parameters.norm = "group"
         z = h
         if self.projector:
             z = heads.mlp(
@@ -277,6 +373,21 @@ class DualEncoder(Bounded):
         p = heads.mlp(parameters, "predictor", z, self.predictor) if self.predictor else z
         logits = heads.classifier(parameters, h, self.classes) if self.classes else h
         return h, z, p, logits
+
+    def _encode_with_own(self, parameters, images):
+        """h of an encoder of one's own."""
+        values = {s: parameters.get(*s) for s in self._own_specs}
+        if parameters.values is None:  # Only the weights are asked for.
+            return tf.zeros([images.shape[0], self.features])
+        weights = Weights(
+            tuple(value for spec, value in values.items() if spec.trainable),
+            tuple(value for spec, value in values.items() if not spec.trainable),
+        )
+        assert self._own
+        h, new = self._own.apply(weights, images, parameters.training)
+        statistics = (spec.name for spec in self._own_specs if not spec.trainable)
+        parameters.updates.update(zip(statistics, new, strict=True))
+        return h
 
     def _autoencoder(self, parameters, images, visible):
         """The `Reconstruction` of a batch of images."""

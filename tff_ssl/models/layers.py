@@ -44,7 +44,8 @@ class Parameters:
     Attributes:
       values: Values of the weights by name; None to list them.
       training: Whether batch norm uses the batch's statistics (True) or its moving averages.
-      norm: Kind of the norm layers, `group` or `batch`.
+      norm: Kind of the norm layers, `group`, `batch`, or `frozen` (a batch norm whose moving
+        averages are a part of its scale and offset).
       groups: Number of groups of group norm.
       precision: Type of the factors in the encoder's convolutions and matrix products, `float32` or
         `bfloat16`; everything else is float32.
@@ -136,6 +137,19 @@ def conv(
     return parameters.multiply(convolve, x, kernel)
 
 
+def depthwise_conv(
+    parameters: Parameters, name: str, x: tf.Tensor, size: int, stride: int = 1
+) -> tf.Tensor:
+    """Convolution of each channel without bias, [b, h, w, c] -> [b, h/stride, w/stride, c]."""
+    kernel = parameters.get(f"{name}/kernel", (size, size, 1, x.shape[-1]), "he_normal")
+
+    def convolve(x, kernel):
+        kernel = tf.transpose(kernel, [0, 1, 3, 2])  # TensorFlow's order
+        return tf.nn.depthwise_conv2d(x, kernel, [1, stride, stride, 1], "SAME")
+
+    return parameters.multiply(convolve, x, kernel)
+
+
 def dense(
     parameters: Parameters, name: str, x: tf.Tensor, units: int, standardize: bool = False
 ) -> tf.Tensor:
@@ -151,6 +165,8 @@ def norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
     offset = parameters.get(f"{name}/offset", shape, "zeros", batch_norm=is_batch_norm)
     if is_batch_norm:
         return batch_norm(parameters, name, x, scale, offset)
+    if parameters.norm == "frozen":
+        return x * scale + offset
     return group_norm(x, scale, offset, parameters.groups)
 
 

@@ -25,14 +25,14 @@ def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder
     if encoder.encoder not in vit.VITS:
         known = ", ".join(vit.VITS)
         raise ValueError(
-            f"only vision transformers ({known}) can be stacked, not {encoder.encoder}"
+            f"only vision transformers ({known}) can be stacked, not {encoder.encoder_name}"
         )
     if encoder.projector or encoder.predictor or encoder.classes or encoder.decoder:
         raise ValueError("only an encoder without heads can be stacked")
     if depth < 1:
         raise ValueError(f"depth must be at least 1, not {depth}")
     deep = dataclasses.replace(encoder, depth=depth)
-    blocks = encoder.depth or vit.VITS[encoder.encoder].encoder.depth
+    blocks = encoder.depth or vit.VITS[encoder.encoder_name].encoder.depth
     names = (spec.name for spec in encoder.trainable_specs)
     pretrained = dict(zip(names, weights.trainable, strict=True))
 

@@ -83,7 +83,7 @@ class HeterogeneousComputations(FederatedAlgorithm):
     uploads: Sequence[tff.Type]
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
-        trains = {a.model.encoder: a.train for a in self.architectures}
+        trains = {a.model.encoder_name: a.train for a in self.architectures}
         return {
             encoder: RoundToLower(f"the round of clients with {encoder}", None, train)
             for encoder, train in trains.items()

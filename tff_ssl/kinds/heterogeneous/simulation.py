@@ -53,7 +53,7 @@ class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
     def result_fields(self) -> dict[str, Any]:
         return super().result_fields() | {
             "rad_size": len(self.server_images),
-            "encoder_of_client": [model.encoder for model in self.client_models],
+            "encoder_of_client": [model.encoder_name for model in self.client_models],
         }
 
     def simulate(
@@ -91,7 +91,7 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         self._images.parent.mkdir(parents=True, exist_ok=True)
         tf.io.write_file(str(self._images), tf.io.serialize_tensor(self._rad))
         for architecture in self._algorithm.architectures:
-            name, state = architecture.model.encoder, architecture.initial_client_state(seed)
+            name, state = architecture.model.encoder_name, architecture.initial_client_state(seed)
             sent = architecture.representations(state, tf.constant(self._rad))
             folder = self.folder / "client_states" / name
             self._states.append(state_files.ClientStates(folder, state))
