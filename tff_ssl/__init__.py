@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from launch.api import Run, embed, evaluate, load_run, partition, train
     from tff_ssl.algorithms.registry import build_algorithm
     from tff_ssl.deployment.encoder import Encoder, load_encoder
     from tff_ssl.errors import ConfigurationError
@@ -22,10 +23,16 @@ __all__ = [
     "ConfigurationError",
     "DualEncoder",
     "Encoder",
+    "Run",
     "Task",
     "__version__",
     "build_algorithm",
+    "embed",
+    "evaluate",
     "load_encoder",
+    "load_run",
+    "partition",
+    "train",
     "two_views",
 ]
 __version__ = "0.3.0"
@@ -41,22 +48,26 @@ if not (
         f"this is {sys.platform} {platform.machine()} with Python {platform.python_version()}"
     )
 
+_PACKAGES = ("models", "runtime")
 _MODULES = {
-    "ConfigurationError": "errors",
-    "DualEncoder": "models.dual_encoder",
-    "Encoder": "deployment.encoder",
-    "Task": "templates.task",
-    "build_algorithm": "algorithms.registry",
-    "load_encoder": "deployment.encoder",
-    "two_views": "views.augmentation",
+    **dict.fromkeys(("Run", "embed", "evaluate", "load_run", "partition", "train"), "launch.api"),
+    "ConfigurationError": "tff_ssl.errors",
+    "DualEncoder": "tff_ssl.models.dual_encoder",
+    "Encoder": "tff_ssl.deployment.encoder",
+    "Task": "tff_ssl.templates.task",
+    "build_algorithm": "tff_ssl.algorithms.registry",
+    "load_encoder": "tff_ssl.deployment.encoder",
+    "two_views": "tff_ssl.views.augmentation",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Imports a name of the public interface when it is first used."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"tff_ssl.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'tff_ssl' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tff_ssl.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def _end_quietly() -> None:

@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import ImageDataset
-from launch.options import defaults, hyperparameters, settings
+from launch.options import defaults, hyperparameters, pretrained, settings
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
@@ -46,6 +46,7 @@ def choose(config: RunConfig) -> Chosen:
     name, alignment_encoder = config.algorithm.algorithm, config.model.alignment_encoder
     entry = registry.find(name, config.algorithm.objective)
     objective = config.algorithm.objective or entry.objectives[0]
+    config = pretrained.resolve(config)
     config = defaults.resolve(settings.replace(config, objective=objective), objective)
     _check_needs(entry.kind.needs, config)
     if alignment_encoder and not entry.base_encoder:
@@ -101,6 +102,7 @@ def build(
     config, entry, values = chosen
     objective = config.objective
     model = model_options.build_model(dataset, config.model, objective, predictor=entry.predictor)
+    model = pretrained.start(model, config.model)
     spec = client_store.element_spec(
         dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=batched
     )

@@ -107,6 +107,12 @@ class ModelConfig:
         vit_one_block_micro; efficientnet_lite0; keras:NAME, a model of Keras Applications, such as
         keras:EfficientNetV2B0; MODULE:FUNCTION, a function that returns a Keras model or an
         encoder of your own.
+      init_from: Pretrained weights from which the encoder starts: the folder of a run or of its
+        encoder/, a file weights.npz, efficientnet_lite0 (trained on ImageNet; the extra
+        `pretrained`), or for --encoder=keras:NAME imagenet, which Keras downloads, or a file of
+        Keras. Encoder and norm are then those of the weights. Default: random weights.
+      freeze: With --init_from, number of the encoder's stages, from its first convolution on, whose
+        weights are not trained.
       encoders: hetero_ssfl: encoders of the clients, named as for --encoder, such as
         resnet18,resnet34. They are assigned to the clients at random, in equal shares. Default:
         --encoder for all clients.
@@ -136,12 +142,14 @@ class ModelConfig:
     """
 
     encoder: str = "small"
+    init_from: str | None = flag(None, scripts=(*FEDERATED, "centralized"))
+    freeze: int = flag(0, 0, scripts=(*FEDERATED, "centralized"))
     encoders: tuple[str, ...] = flag((), scripts=FEDERATED)
     alignment_encoder: str | None = flag(None, scripts=FEDERATED)
     projector: tuple[int, ...] = flag((256, 256, 256), 1, _LARGEST_WIDTH)
     predictor: tuple[int, ...] = flag((), 1, _LARGEST_WIDTH)
     towers: Literal["one", "views", "halves", "colour_planes"] = "one"
-    norm: Literal["group", "batch"] = "group"
+    norm: Literal["group", "batch", "frozen"] = "group"
     projector_output_batch_norm: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
     views: str | None = None

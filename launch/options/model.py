@@ -3,6 +3,7 @@
 import pathlib
 
 from datasets.image_dataset import ImageDataset
+from launch.options import encoders
 from launch.options.image_config import ModelConfig
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
@@ -59,9 +60,10 @@ def build_model(
     if needs_predictor and not widths and projector:
         widths = (projector[0], projector[-1])
     has_projector = not (needs.supervised or needs.decoder)
+    network = encoders.find(encoder or config.encoder, config.norm, config.init_from)
     try:
         model = DualEncoder(
-            encoder or config.encoder,
+            network,
             shape,
             projector if has_projector else (),
             widths if needs_predictor else (),

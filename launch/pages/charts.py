@@ -24,6 +24,7 @@ _GREY = "#8a8f98"
 _FEATURES = (
     ("encoder", "encoder", "C0"),
     ("random_encoder", "untrained encoder", "C7"),
+    ("pretrained_encoder", "pretrained encoder", "C4"),
     ("raw_pixels", "raw pixels", "C5"),
 )
 _HALO = [withStroke(linewidth=5, foreground="white")]  # Sets marks off from bars of any colour.

@@ -150,9 +150,15 @@ def probe(
     names: Sequence[str],
     config: EvaluationConfig,
     seed: int,
+    initial_encode: Encode | None = None,
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and of the named baselines, see `linear_probes`."""
+    """Linear probes of the encoder and of the named baselines, see `linear_probes`.
+
+    `initial_encode` is a further baseline: the pretrained encoder with which training started.
+    """
     kinds = _features(encode, random_encode, names)
+    if initial_encode is not None:
+        kinds["pretrained_encoder"] = functools.partial(encodings, initial_encode)
     return linear_probes(dataset, kinds, label_counts(config), config, seed)
 
 

@@ -5,7 +5,11 @@ from typing import Any
 
 COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
-BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixels"}
+BASELINES = {
+    "random_encoder": "the untrained encoder",
+    "pretrained_encoder": "the pretrained encoder before training",
+    "raw_pixels": "raw pixels",
+}
 
 
 def rank_lines(rank: float, untrained: float) -> list[str]:
@@ -90,7 +94,8 @@ def _table(results: list[dict[str, Any]]) -> str:
     title = f"{results[0]['protocol']}, test accuracy"
     if results[0].get("per_case"):
         title += f" on {results[0]['test_examples']:,} cases"
-    columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
+    columns = {"encoder": None, "pretrained": "pretrained_encoder", "untrained": "random_encoder"}
+    columns |= {"raw pixels": "raw_pixels"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
     width = max(30, len(title) + 2)
     lines = [_models_line(results[0])] if _models_line(results[0]) else []

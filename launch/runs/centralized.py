@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import adapting, data, defaults, hyperparameters, settings
+from launch.options import adapting, data, defaults, hyperparameters, pretrained, settings
 from launch.options import clients as client_options
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
@@ -29,7 +29,7 @@ Batches = Callable[[int], np.ndarray]  # Step -> indices of its images, int64 [b
 
 def train(config: RunConfig) -> None:
     """Trains and evaluates the baseline, and writes the results."""
-    config = defaults.resolve(config, config.objective)
+    config = defaults.resolve(pretrained.resolve(config), config.objective)
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data)
     config = adapting.fit_evaluation(dataset, config).announced()
@@ -38,6 +38,7 @@ def train(config: RunConfig) -> None:
     if config.runtime.deterministic:
         devices.use_deterministic_algorithms()
     model = model_options.build_model(dataset, config.model, config.objective)
+    model = pretrained.start(model, config.model)
     simulation = _build_simulation(train_images, batches, model, values, config)
     probing.check_labels(dataset, config.evaluation)
     folder = output_folder.choose(config.output.output_dir, f"centralized-{config.data.dataset}")

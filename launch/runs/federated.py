@@ -114,7 +114,7 @@ def _train(
     )  # fmt: skip
     _announce(built, run, folder, runtime)
     pictures = run.draw(folder, config.algorithm.algorithm)
-    with _simulate(built, run, folder, runtime) as simulation:
+    with simulate(built, run, folder, runtime) as simulation:
         fields = _result_fields(clients, config) | run.result_fields() | built.aggregation.result
         training.train_and_probe(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
@@ -272,7 +272,7 @@ def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _simulate(
+def simulate(
     built: Built, run: PlannedRun, folder: pathlib.Path, runtime: runtimes.Chosen
 ) -> Iterator[Simulation]:
     """Stores the clients' images, starts the runtime and nodes, and yields the simulation."""

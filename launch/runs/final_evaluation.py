@@ -79,9 +79,14 @@ class Evaluation(NamedTuple):
             return probing.classifier_results(
                 dataset, model, weights, self.train_images, size, config.evaluation
             )
-        untrained = functools.partial(encode, model.init(config.seed))
+        untrained = functools.partial(encode, model.random_init(config.seed))
         trained = functools.partial(encode, weights)
-        return probing.probe(dataset, trained, untrained, baselines, config.evaluation, config.seed)
+        initial = None
+        if isinstance(model, DualEncoder) and model.initial is not None:
+            initial = functools.partial(encode, model.init(config.seed))
+        return probing.probe(
+            dataset, trained, untrained, baselines, config.evaluation, config.seed, initial
+        )
 
 
 class Evaluated(NamedTuple):
@@ -181,7 +186,7 @@ def over_clients(
     )
     entries = personalized.over_clients(results, evaluated)
     if client_models.models:
-        encoders = [client_models.models[client].encoder for client in clients]
+        encoders = [client_models.models[client].encoder_name for client in clients]
         entries += personalized.over_architectures(results, evaluated, encoders)
     return entries
 

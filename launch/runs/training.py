@@ -48,7 +48,7 @@ def train_and_probe(
     final_evaluation.export(folder, dataset, model, trained.weights, config.model.view_size)
     encoders = {
         run_page.TRAINED: functools.partial(trained.encode, trained.weights),
-        run_page.UNTRAINED: functools.partial(trained.encode, model.init(config.seed)),
+        run_page.UNTRAINED: functools.partial(trained.encode, model.random_init(config.seed)),
     }
     rank, untrained = (monitoring.rank_of(dataset, encoder) for encoder in encoders.values())
     print("evaluating the model", flush=True)

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from tff_ssl.bounds import Bounded, bounded, one_of
@@ -38,9 +39,11 @@ class EncoderNetwork(Protocol):
 
     Attributes:
       name: Name in messages and tables.
+      batch_statistics: Whether an encoding in training depends on the other images of its batch.
     """
 
     name: str
+    batch_statistics: bool
 
     def specs(self, image_shape: tuple[int, int, int]) -> Sequence[layers.ParameterSpec]:
         """The weights for images of this shape; names are unique.
@@ -121,6 +124,9 @@ class DualEncoder(Bounded):
       depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
       projector_output_batch_norm: Whether z has a batch norm without scale and offset, whatever
         the other norms are (`heads.mlp`).
+      frozen_stages: Number of the encoder's stages, from its first convolution on, that are not
+        trained. The first is the stem, or a transformer's embedding of patches.
+      initial: Values of weights by name with which `init` starts, in place of random ones.
       precision: Type of the convolutions and matrix products in encoder and decoder: `float32` or
         `bfloat16`. Everything else is float32, as is the encoder of `without_heads`.
 
@@ -138,6 +144,10 @@ class DualEncoder(Bounded):
     depth: int = bounded(0, at_least=0)
     projector_output_batch_norm: bool = False
     precision: str = one_of("float32", PRECISIONS)
+    frozen_stages: int = bounded(0, at_least=0)
+    initial: Mapping[str, npt.NDArray[np.float32]] | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,6 +158,9 @@ class DualEncoder(Bounded):
         if self.projector_output_batch_norm and not self.projector:
             raise ValueError("batch norm on the projector's output needs a projector")
         self._check_transformer()
+        if self.frozen_stages and (self._own or self.frozen_stages > len(self._stages)):
+            there_are = "no stages" if self._own else f"{len(self._stages)} stages"
+            raise ValueError(f"encoder {self.encoder_name} has {there_are}")
         if self._own and self.precision != "float32":
             raise ValueError(
                 f"encoder {self.encoder_name} has its own precision, not {self.precision}"
@@ -177,8 +190,8 @@ class DualEncoder(Bounded):
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether there is batch norm, in the layers or on z, or the encoder has statistics."""
-        of_own = self._own is not None and any(not s.trainable for s in self._own_specs)
+        """Whether there is batch norm, in the layers or on z."""
+        of_own = self._own is not None and self._own.batch_statistics
         return self.norm == "batch" or self.projector_output_batch_norm or of_own
 
     @property
@@ -189,7 +202,22 @@ class DualEncoder(Bounded):
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
         """Name, shape and kind of each weight."""
-        return _specs(self)
+        frozen = tuple(f"{name}/" for name in self._stages[: self.frozen_stages])
+        return tuple(
+            spec._replace(trainable=False) if spec.name.startswith(frozen) and frozen else spec
+            for spec in _specs(self)
+        )
+
+    @property
+    def _stages(self) -> tuple[str, ...]:
+        """Beginnings of the names of the weights of each stage."""
+        if isinstance(self._spec, vit.ViTSpec):
+            return ("patches", *(f"block{k}" for k in range(self._spec.encoder.depth)))
+        if isinstance(self._spec, efficientnet.EfficientNetSpec):
+            return ("stem", *(f"stage{k}" for k in range(len(self._spec.stages))), "head")
+        if self._spec:
+            return ("stem", *(f"stage{k}" for k in range(len(self._spec.blocks))))
+        return ()
 
     @property
     def trainable_specs(self) -> tuple[layers.ParameterSpec, ...]:
@@ -227,6 +255,16 @@ class DualEncoder(Bounded):
             order = sorted(self._own_specs, key=lambda spec: not spec.trainable)
             for spec, value in zip(order, (*given.trainable, *given.non_trainable), strict=True):
                 values[spec.name] = tf.convert_to_tensor(value)
+        for name, value in (self.initial or {}).items():
+            if name in values:  # The model of a target network has fewer.
+                values[name] = tf.constant(value)
+        return self._ordered(values)
+
+    def random_init(self, seed: int) -> Weights:
+        """`init` without `initial`."""
+        return dataclasses.replace(self, initial=None).init(seed)
+
+    def _ordered(self, values: Mapping[str, Any]) -> Weights:
         return Weights(
             tuple(values[spec.name] for spec in self.trainable_specs),
             tuple(values[spec.name] for spec in self.non_trainable_specs),
@@ -302,9 +340,9 @@ class DualEncoder(Bounded):
         """
         encoder = dataclasses.replace(
             self, projector=(), predictor=(), classes=0, decoder=False,
-            projector_output_batch_norm=False, precision="float32",
+            projector_output_batch_norm=False, precision="float32", frozen_stages=0,
         )  # fmt: skip
-        return encoder, encoder.part_of(weights)
+        return encoder, encoder._ordered(self._values_by_name(weights))
 
     def part_of(self, weights: Any) -> Weights:
         """This model's weights, taken from those of a model with more heads."""

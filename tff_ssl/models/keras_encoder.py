@@ -63,7 +63,9 @@ def from_keras(
     graphs = _KerasGraphs(model, batch_norm, preprocess)
     # Arrays, since a computation cannot read a variable of the program.
     initial = [variable.numpy() for variable in graphs.variables]
-    return GraphNetwork(f"keras:{model.name}", graphs.specs, initial, graphs.trace)
+    return GraphNetwork(
+        f"keras:{model.name}", graphs.specs, initial, graphs.trace, graphs.batch_statistics
+    )
 
 
 class _KerasGraphs:
@@ -79,6 +81,7 @@ class _KerasGraphs:
         norms = [
             layer for layer in model._flatten_layers() if isinstance(layer, _batch_norm_class())
         ]
+        self.batch_statistics = batch_norm != "frozen" and any(norm.trainable for norm in norms)
         self._folded = {id(norm): _fold(norm) for norm in norms if batch_norm == "frozen"}
         trained = {id(variable) for variable in model.trainable_weights}
         kept, of_norms = list(model.weights), {id(v) for norm in norms for v in norm.weights}

@@ -116,6 +116,7 @@ class GraphNetwork:
 
     Attributes:
       name: Name in messages.
+      batch_statistics: See `EncoderNetwork`.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class GraphNetwork:
         specs: Sequence[ParameterSpec],
         initial: Sequence[npt.NDArray[np.float32]],
         trace: Callable[[tuple[int, ...], bool], PureGraph],
+        batch_statistics: bool = False,
     ):
         """Makes the encoder.
 
@@ -132,7 +134,7 @@ class GraphNetwork:
           initial: Initial values of the weights.
           trace: (shape of the images, whether in training) -> the graph.
         """
-        self.name = name
+        self.name, self.batch_statistics = name, batch_statistics
         self._specs, self._initial, self._trace_anew = tuple(specs), tuple(initial), trace
         self._cut = sum(spec.trainable for spec in specs)
         self._traces: dict[tuple[tuple[int, ...], bool], PureGraph] = {}

@@ -101,6 +101,10 @@ class TwoTowers(Bounded):
         first, second = self.towers
         return _join_weights(first.init(seed), second.init(~seed))
 
+    def random_init(self, seed: int) -> Weights:
+        """`init`, since two towers have no other initial weights."""
+        return self.init(seed)
+
     def apply(self, weights: Any, images: tf.Tensor, training: bool) -> Outputs:
         """Encodes the two modalities of the same images, and concatenates the outputs."""
         first, second = self.apply_pair(weights, images, images, training)

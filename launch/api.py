@@ -1,0 +1,322 @@
+"""Pretraining from a program; `tff_ssl` has these functions under its own name.
+
+They use what the scripts use: the same options and default presets, rounds and evaluation.
+"""
+
+import csv
+import dataclasses
+import difflib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow_federated as tff
+
+from datasets import partition as partitions
+from datasets.image_dataset import NO_LABEL, ImageDataset, Split
+from launch.options import algorithm as algorithm_options
+from launch.options import command_line, encoders, presets, settings
+from launch.options.run_config import EvaluationConfig, RunConfig
+from launch.outputs import run_folder
+from launch.probes import probing
+from launch.runs import federated, final_evaluation, micro_batches, runtimes
+from tff_ssl.algorithms import registry
+from tff_ssl.deployment.encoder import Encoder, check_values, load_encoder
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import features, linear_probe
+from tff_ssl.models.dual_encoder import EncoderNetwork
+from tff_ssl.simulation.training_loop import TrainingLoop
+
+Callback = Callable[[int, dict[str, float]], None]
+_PROTOCOLS = ("linear", "knn")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    >>> run = tff_ssl.train(clients, algorithm="dcco", rounds=100)
+    >>> features = run.encoder(images)  # uint8 [n, h, w, c] -> float32 [n, features]
+    >>> run.save("results/my_run")
+
+    Attributes:
+      encoder: The pretrained encoder, a function of images.
+      metrics: A dictionary for each round, with its loss among others.
+      folder: Folder with `encoder/` and `metrics.csv`; a temporary one if `train` got none.
+    """
+
+    encoder: Encoder
+    metrics: list[dict[str, float]]
+    folder: pathlib.Path
+
+    def save(self, folder: str | pathlib.Path) -> None:
+        """Writes `encoder/` and `metrics.csv`; `load_run` and `load_encoder` read the folder."""
+        folder = pathlib.Path(folder)
+        if (folder / "encoder").exists():
+            raise ConfigurationError(f"{folder} already holds an encoder: name another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(self.folder / "encoder", folder / "encoder")
+        for name in ("metrics.csv", "config.json"):
+            if (self.folder / name).exists():
+                shutil.copy(self.folder / name, folder / name)
+
+
+def train(
+    clients: Mapping[str, Any] | Sequence[Any] | tff.simulation.datasets.ClientData,
+    algorithm: str = "dcco",
+    encoder: str | EncoderNetwork = "tiny",
+    rounds: int | None = None,
+    *,
+    seed: int = 0,
+    folder: str | pathlib.Path | None = None,
+    callback: Callback | None = None,
+    **options: Any,
+) -> Run:
+    """Pretrains an encoder on the clients' images, and returns when it is done.
+
+    >>> clients = {"anna": images_of_anna, "ben": images_of_ben}  # uint8 [n, height, width, 3]
+    >>> run = tff_ssl.train(clients, algorithm="dcco", rounds=100, server_learning_rate=0.002)
+
+    Args:
+      clients: The images of each client: a dictionary, a list, or a `ClientData` of TFF whose
+        elements have an `image`. Whole numbers are from 0 to 255, floating-point numbers from 0
+        to 1. A pair (images, labels) has class labels, which only supervised objectives read.
+      algorithm: Name of the algorithm, or `package.module:ENTRY`.
+      encoder: Name of an encoder as for `--encoder`, or one of `tff_ssl.models.from_keras`.
+      rounds: Number of rounds; None for the default preset's.
+      seed: Seed of all randomness.
+      folder: Folder for checkpoints and results. A run that was stopped there continues. None for a
+        temporary one, which ends with the program.
+      callback: Is called after each round with its number from 1 and its metrics.
+      options: Flags of `launch.pretrain` and hyperparameters of the algorithm by name, such as
+        `clients_per_round=8` or `temperature=0.2`.
+
+    Raises:
+      ConfigurationError: If a setting is impossible; the message names it.
+      DatasetError: If the images are none.
+    """
+    dataset = _dataset(clients)
+    if not isinstance(encoder, str):
+        encoder = encoders.register(encoder)
+    config = _config(algorithm, encoder, rounds, seed, options)
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
+    chosen = algorithm_options.choose(config)
+    built = federated.build(micro_batches.fit(chosen, dataset, runtime.gpu), dataset)
+    config, planned = built.chosen.config, built.algorithm.plan_run(built.setting)
+    scratch = None
+    if folder is None:
+        scratch = tempfile.TemporaryDirectory(prefix="tff_ssl_run_")
+        folder = scratch.name
+    folder = pathlib.Path(folder)
+    resume = (folder / "config.json").exists()
+    run_folder.open_run(folder, settings.to_json(config), config.given, resume)
+    with federated.simulate(built, planned, folder, runtime) as simulation:
+        watched = simulation if callback is None else _Watched(simulation, callback)
+        loop = TrainingLoop(folder, config.rounds, config.output.checkpoint_every)
+        weights = simulation.encoder_weights(loop.run(watched, seed))
+    final_evaluation.export(folder, dataset, built.model, weights, config.model.view_size)
+    run = load_run(folder)
+    if scratch is not None:
+        _kept.append(scratch)
+    return run
+
+
+_kept: list[tempfile.TemporaryDirectory] = []  # Folders that are removed when the program ends.
+
+
+def load_run(folder: str | pathlib.Path) -> Run:
+    """Reads a run that a script or `Run.save` wrote.
+
+    Raises:
+      ConfigurationError: If the folder holds no encoder, or a damaged one.
+    """
+    folder = pathlib.Path(folder)
+    metrics: list[dict[str, float]] = []
+    if (folder / "metrics.csv").exists():
+        with open(folder / "metrics.csv", newline="") as file:
+            metrics = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+    return Run(load_encoder(folder), metrics, folder)
+
+
+def evaluate(
+    encoder: Callable[[npt.NDArray], npt.NDArray],
+    train: tuple[npt.ArrayLike, npt.ArrayLike],
+    test: tuple[npt.ArrayLike, npt.ArrayLike],
+    protocol: str = "linear",
+    *,
+    labels_per_class: Sequence[int] = (1, 5),
+    label_draws: int = 5,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Evaluates an encoder with labels, beside raw pixels.
+
+    >>> rows = tff_ssl.evaluate(run.encoder, (x_train, y_train), (x_test, y_test))
+    >>> [(row["labels_per_class"], row["accuracy"]) for row in rows]
+
+    Args:
+      encoder: Function of images to features, such as `run.encoder`.
+      train: Images and class labels, whole numbers, of which some are used for training.
+      test: Images and class labels.
+      protocol: `linear` (logistic regression on few labels) or `knn` (all labels).
+      labels_per_class: Numbers of labels a class, a result for each.
+      label_draws: Number of random draws of the labels; results are their means.
+      seed: Seed of the draws.
+
+    Returns:
+      Results as in `result.json`, with `accuracy` from 0 to 1 and `baselines` among others.
+    """
+    if protocol not in _PROTOCOLS:
+        raise ConfigurationError(
+            f"protocol must be one of {', '.join(_PROTOCOLS)}; got {protocol!r}"
+        )
+    splits = [_split(x, np.asarray(y)) for x, y in (train, test)]
+    names = tuple(map(str, range(1 + max(int(split.labels.max()) for split in splits))))
+    dataset = ImageDataset("arrays", splits[0], splits[1], names)
+    config = EvaluationConfig(
+        labels_per_class=tuple(labels_per_class), label_draws=label_draws, baselines=("raw_pixels",)
+    )
+    if protocol == "knn":
+        return probing.knn_results(dataset, encoder, encoder, config)
+    kinds = {linear_probe.ENCODER: encoder, "raw_pixels": features.raw_pixels}
+    return probing.linear_probes(dataset, kinds, probing.label_counts(config), config, seed)
+
+
+def embed(
+    encoder: Callable[[npt.NDArray], npt.NDArray], images: npt.ArrayLike
+) -> npt.NDArray[np.float32]:
+    """The features of images, float32 [n, features].
+
+    >>> features = tff_ssl.embed(tff_ssl.load_encoder("results/my_run"), images)
+    """
+    return np.asarray(encoder(np.asarray(images)), np.float32)
+
+
+def partition(
+    labels: npt.ArrayLike, name: str = "dirichlet", seed: int = 0, **settings: Any
+) -> list[npt.NDArray[np.int64]]:
+    """Divides labelled examples among clients: the indices of each client's examples.
+
+    >>> clients = [images[own] for own in tff_ssl.partition(labels, alpha=0.1, num_clients=100)]
+
+    Args:
+      labels: Class labels, whole numbers [n].
+      name: Name of a partition, as for `--partition`.
+      seed: Seed of the partition.
+      settings: Settings of `datasets.partition.make`, such as `alpha`.
+    """
+    array = np.asarray(labels).astype(np.int32)
+    images = np.zeros([len(array), 1, 1, 1], np.uint8)
+    return list(
+        partitions.make(name, Split(images, array, np.arange(len(array))), seed, **settings)
+    )
+
+
+class _Watched:
+    """A simulation whose metrics are shown to a callback."""
+
+    def __init__(self, simulation: Any, callback: Callback):
+        self._simulation, self._callback = simulation, callback
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulation, name)
+
+    def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
+        state, metrics = self._simulation.run_round(state, round_number)
+        self._callback(round_number + 1, metrics)
+        return state, metrics
+
+
+def _dataset(
+    clients: Mapping[str, Any] | Sequence[Any] | tff.simulation.datasets.ClientData,
+) -> ImageDataset:
+    """The clients' images as a data set whose cases are the clients."""
+    if isinstance(clients, tff.simulation.datasets.ClientData):
+        clients = {name: _read(clients, name) for name in clients.client_ids}
+    named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
+    if not named:
+        raise ConfigurationError("clients: there are none")
+    splits = {name: _split(*_pair(value), f"client {name}") for name, value in named.items()}
+    shapes = {split.images.shape[1:] for split in splits.values()}
+    if len(shapes) > 1:
+        raise ConfigurationError(
+            f"clients: images must have one shape, and have {', '.join(map(str, sorted(shapes)))}"
+        )
+    images, labels = (
+        np.concatenate([getattr(split, field) for split in splits.values()])
+        for field in ("images", "labels")
+    )
+    # Padded, so that clients keep their order.
+    width = len(str(len(splits)))
+    ids = [f"{k:0{width}}" for k, split in enumerate(splits.values()) for _ in range(len(split))]
+    train = Split(images, labels, np.arange(len(images)), np.array(ids, object))
+    names = tuple(map(str, range(1 + max(int(labels.max()), -1))))
+    return ImageDataset("arrays", train, train.take(slice(0, 0)), names)
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    return value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+
+
+def _read(clients: tff.simulation.datasets.ClientData, name: str) -> tuple[Any, Any]:
+    """The images of a client of TFF, and its labels or None."""
+    elements = list(clients.create_tf_dataset_for_client(name).as_numpy_iterator())
+    if not elements or not isinstance(elements[0], Mapping) or "image" not in elements[0]:
+        raise ConfigurationError(f"client {name}: elements must be dictionaries with an `image`")
+    labels = [element["label"] for element in elements] if "label" in elements[0] else None
+    return np.stack([element["image"] for element in elements]), labels
+
+
+def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
+    """Images and labels, checked."""
+    array = np.asarray(images)
+    if array.ndim != 4 or not len(array):
+        raise ConfigurationError(
+            f"{name}: images must be [n, height, width, channels] with n > 0; got "
+            f"{list(array.shape)}"
+        )
+    try:
+        check_values(array)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}") from error
+    pixels = np.round(array * 255.0) if array.dtype.kind == "f" else array
+    known = np.full(len(array), NO_LABEL) if labels is None else np.asarray(labels)
+    if known.shape != (len(array),) or known.dtype.kind not in "iu":
+        raise ConfigurationError(f"{name}: {len(array)} images need as many whole-number labels")
+    return Split(pixels.astype(np.uint8), known.astype(np.int32), np.arange(len(array)))
+
+
+def _config(
+    algorithm: str, encoder: str, rounds: int | None, seed: int, options: Mapping[str, Any]
+) -> RunConfig:
+    """The configuration of a run on a folder of images, whose cases are the clients."""
+    preset = presets.of_algorithm(algorithm, "case_folder")
+    known = settings.settings(RunConfig, "pretrain")
+    hyperparameters = {
+        field.name.rstrip("_"): field.name
+        for field in dataclasses.fields(registry.find(algorithm, None).hyperparameters)
+    }
+    arguments = [f"--flagfile={preset}"] if preset else []
+    arguments += ["--dataset=case_folder", "--data_dir=.", "--partition=per_case"]
+    arguments += [f"--algorithm={algorithm}", f"--encoder={encoder}", f"--seed={seed}"]
+    arguments += [] if rounds is None else [f"--rounds={rounds}"]
+    for name, value in options.items():
+        if name in hyperparameters:
+            arguments.append(f"--hparam={name}={value}")
+        elif name in known:
+            text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+            arguments.append(f"--{name}={text}")
+        else:
+            nearest = difflib.get_close_matches(name, [*hyperparameters, *known], 1)
+            hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+            raise ConfigurationError(
+                f"{name} is neither a hyperparameter of {algorithm} nor a flag of pretrain{hint}"
+            )
+    try:
+        config, _ = command_line.parse(RunConfig, "pretrain", ["train", *arguments])
+    except Exception as error:
+        raise ConfigurationError(" ".join(str(error).split())) from error
+    return config
