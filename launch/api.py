@@ -179,9 +179,9 @@ def evaluate(
     config = EvaluationConfig(
         labels_per_class=tuple(labels_per_class), label_draws=label_draws, baselines=("raw_pixels",)
     )
-    if protocol == "knn":
-        return probing.knn_results(dataset, encoder, encoder, config)
     kinds = {linear_probe.ENCODER: encoder, "raw_pixels": features.raw_pixels}
+    if protocol == "knn":
+        return probing.knn_results(dataset, kinds, config)
     return probing.linear_probes(dataset, kinds, probing.label_counts(config), config, seed)
 
 

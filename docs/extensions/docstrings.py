@@ -130,6 +130,7 @@ def _write_pages(app):
             is_package = len(parts) > 2 or hasattr(importlib.import_module(name), "__path__")
             page = ".".join(parts[:2]) if is_package else parts[0]
             pages.setdefault(page, []).append(name)
+    pages["tff_ssl"].insert(1, "launch.api")  # Its functions have names in `tff_ssl`.
     for page, names in pages.items():
         lines = [page, "=" * len(page), ""]
         public = public_names(page)

@@ -46,8 +46,8 @@ def choose(config: RunConfig) -> Chosen:
     name, alignment_encoder = config.algorithm.algorithm, config.model.alignment_encoder
     entry = registry.find(name, config.algorithm.objective)
     objective = config.algorithm.objective or entry.objectives[0]
-    config = pretrained.resolve(config)
     config = defaults.resolve(settings.replace(config, objective=objective), objective)
+    config = pretrained.resolve(config)
     _check_needs(entry.kind.needs, config)
     if alignment_encoder and not entry.base_encoder:
         raise ConfigurationError(

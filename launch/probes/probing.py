@@ -156,13 +156,15 @@ def probe(
 
     `initial_encode` is a further baseline: the pretrained encoder with which training started.
     """
-    kinds = _features(encode, random_encode, names)
+    kinds = feature_kinds(encode, random_encode, names)
     if initial_encode is not None:
         kinds["pretrained_encoder"] = functools.partial(encodings, initial_encode)
     return linear_probes(dataset, kinds, label_counts(config), config, seed)
 
 
-def _features(encode: Encode, random_encode: Encode, names: Sequence[str]) -> dict[str, Features]:
+def feature_kinds(
+    encode: Encode, random_encode: Encode, names: Sequence[str]
+) -> dict[str, Features]:
     """The functions that extract the encoder's features and those of the named baselines."""
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
@@ -245,9 +247,12 @@ def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
 
 
 def knn_results(
-    dataset: ImageDataset, encode: Encode, random_encode: Encode, config: EvaluationConfig
+    dataset: ImageDataset, kinds: Mapping[str, Features], config: EvaluationConfig
 ) -> list[dict[str, Any]]:
-    """kNN on the test images, or cases, with all labelled training ones as its bank."""
+    """kNN on the test images, or cases, with all labelled training ones as its bank.
+
+    `kinds` has functions that extract features, by name; one name is `encoder`.
+    """
     if not has_labels(dataset):
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
     dataset, train, test, fields = labelled(dataset, config)
@@ -259,7 +264,6 @@ def knn_results(
         scores = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
         return linear_probe.summarize([scores])
 
-    kinds = _features(encode, random_encode, baselines(config))
     scores = {name: knn_scores(extract) for name, extract in kinds.items()}
     return [
         {

@@ -29,7 +29,7 @@ Batches = Callable[[int], np.ndarray]  # Step -> indices of its images, int64 [b
 
 def train(config: RunConfig) -> None:
     """Trains and evaluates the baseline, and writes the results."""
-    config = defaults.resolve(pretrained.resolve(config), config.objective)
+    config = pretrained.resolve(defaults.resolve(config, config.objective))
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data)
     config = adapting.fit_evaluation(dataset, config).announced()

@@ -133,7 +133,8 @@ def _results(
     encode = saved_model.encoder_function(model, config.model.view_size)
     untrained = functools.partial(encode, untrained_weights)
     if protocol == "knn":
-        return probing.knn_results(dataset, encoder, untrained, config.evaluation)
+        kinds = probing.feature_kinds(encoder, untrained, baselines)
+        return probing.knn_results(dataset, kinds, config.evaluation)
     results = probing.probe(dataset, encoder, untrained, baselines, config.evaluation, seed)
     if not results:
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tff_ssl.deployment import encoder_weights, saved_model
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import TwoTowers
 from tff_ssl.views import augmentation
@@ -116,7 +117,7 @@ def rewrite(path, description=None, arrays=None):
     ("description", "named"),
     [
         ({"format": "another"}, "description"),
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
         ({"encoder": "resnet1000"}, "resnet1000"),
         ({"norm": "none"}, "none"),
         ({"depth": 10**12}, "1000000000000"),
@@ -232,3 +233,45 @@ def test_reading_imports_no_tff(folder, project_root):
         "assert 'tensorflow_federated' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], cwd=project_root, check=True, timeout=1200)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The folder of an encoder of one's own, and the encoder."""
+    layers = [tf.keras.layers.Conv2D(4, 3, input_shape=(16, 16, 3)),
+              tf.keras.layers.BatchNormalization()]  # fmt: skip
+    model = DualEncoder(from_keras(tf.keras.Sequential(layers)), (16, 16, 3), projector=(16, 8))
+    saved_model.save_encoder(tmp_path / "own", model, model.init(0), (16, 16, 3), None)
+    return tmp_path / "own", model
+
+
+def test_an_encoder_of_ones_own_is_a_graph_in_the_file(own):
+    folder, model = own
+    stored = encoder_weights.read(folder)
+    weights = model.init(0)
+    expected = model.apply(weights, augmentation.to_float(IMAGES), training=False).h
+    x = augmentation.to_float(IMAGES)
+    h = stored.model.apply(stored.weights, x, training=False).h
+    np.testing.assert_allclose(h, expected, rtol=1e-5, atol=1e-6)
+    names = [spec.name for spec in stored.model.specs]
+    assert names == [spec.name for spec in model.without_heads(weights)[0].specs]
+    assert stored.model.encoder_name == model.encoder_name
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_graph_that_writes_a_file_is_refused(own, tmp_path, inside):
+    folder, _ = own
+    content = dict(np.load(folder / "weights.npz"))
+
+    @tf.function
+    def write():
+        tf.io.write_file(str(tmp_path / "made"), "x")
+        return tf.constant(1.0)
+
+    graph = write if not inside else tf.function(lambda: write())
+    graph_def = graph.get_concrete_function().graph.as_graph_def()
+    content["graph"] = np.frombuffer(graph_def.SerializeToString(), np.uint8)
+    np.savez(folder / "weights.npz", **content)
+    with pytest.raises(ConfigurationError, match="operation WriteFile of its graph is not known"):
+        encoder_weights.read(folder)
+    assert not (tmp_path / "made").exists()
