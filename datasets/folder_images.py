@@ -92,11 +92,13 @@ def decode(
     size: tuple[int, int],
     bits: int | None,
     problems: Problems,
+    title: str = "reading images",
 ) -> npt.NDArray[np.uint8]:
     """Decodes every row's image as RGB, uint8 [n, height, width, 3], in the order of the rows.
 
     Images are resized to `size`, width and height in pixels (bilinear, antialiased), and those of
-    more than 8 bits scaled from `bits_of` to 8. Broken images are added to `problems`.
+    more than 8 bits scaled from `bits_of` to 8. Broken images are added to `problems`. `title` is
+    that of the progress bar; empty for none.
     """
     images = np.empty((len(rows), size[1], size[0], 3), np.uint8)
     index = {row.number: i for i, row in enumerate(rows)}
@@ -112,7 +114,7 @@ def decode(
             rgb = rgb.resize(size, Image.Resampling.BILINEAR)
         images[index[row.number]] = np.asarray(rgb)
 
-    _for_each_image(decode_one, rows, problems, "reading images")
+    _for_each_image(decode_one, rows, problems, title)
     return images
 
 
@@ -143,8 +145,9 @@ def _for_each_image(
 
     results: list[_Result | None] = []
     progress = tqdm.tqdm(
-        total=len(rows), desc=title, unit="image", delay=_PROGRESS_DELAY, disable=None, leave=False
-    )
+        total=len(rows), desc=title, unit="image", delay=_PROGRESS_DELAY, leave=False,
+        disable=None if title else True,
+    )  # fmt: skip
     with progress, concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]

@@ -62,6 +62,8 @@ class ImageDataset:
       class_names: Name of each label.
       validation: Examples for choosing hyperparameters; None if the source has none.
       notes: Decisions of the loader, such as a test split; sentences for the user.
+      file_names: Paths of the images inside their folder, by example id; empty if the source has no
+        files of images.
     """
 
     name: str
@@ -70,6 +72,7 @@ class ImageDataset:
     class_names: tuple[str, ...]
     validation: Split | None = None
     notes: tuple[str, ...] = ()
+    file_names: tuple[str, ...] = ()
 
 
 def hold_out(

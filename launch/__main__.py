@@ -6,7 +6,7 @@ import pathlib
 from launch.outputs import commands
 
 _FOLDER = pathlib.Path(__file__).parent
-_FIRST = ("pretrain", "evaluate", "detect", "export", "visualize", "centralized",
+_FIRST = ("pretrain", "evaluate", "embed", "detect", "export", "visualize", "centralized",
           "partition_report", "reproduce")  # fmt: skip
 
 

@@ -6,6 +6,9 @@ Every format takes uint8 images of any batch size and gives features. TFLite is 
 and as int8, calibrated on training images. Prints, and writes to `export.json`, each file's size,
 the time of one image on this CPU, the largest difference from the encoder's features, and the
 accuracy of the linear probe on the converted features.
+
+A run that was stopped has no encoder yet. That of its last readable checkpoint is exported, and
+also written to `encoder/` in the output folder.
 """
 
 import dataclasses
@@ -33,7 +36,7 @@ class ExportConfig(ScriptConfig):
     """What is exported.
 
     Attributes:
-      run: Folder of a pretraining run, or of its encoder/.
+      run: Folder of a pretraining run, which may have been stopped, or of its encoder/.
       format: Formats: tflite (float32 and int8), keras (a folder for tf.keras.models.load_model)
         and onnx (needs the extra `onnx`).
       calibration_images: tflite: number of training images, drawn with --seed, that set the ranges
@@ -75,7 +78,8 @@ class Converted(NamedTuple):
 def main(config: ExportConfig) -> None:
     from launch.options import data, resuming
     from launch.outputs import run_folder
-    from tff_ssl.deployment import encoder_weights, export
+    from launch.runs import stopped
+    from tff_ssl.deployment import encoder_weights, export, saved_model
     from tff_ssl.errors import ConfigurationError
 
     if not config.run:
@@ -89,20 +93,26 @@ def main(config: ExportConfig) -> None:
     of_run = resuming.read_run(run_folder.run_of(run))
     if of_run:
         config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS)
+    is_stopped = run_folder.is_stopped(run)
     folder = run_folder.encoder_of(run)
-    stored = encoder_weights.read(folder)
+    stored = None if is_stopped else encoder_weights.read(folder)
     dataset = data.load_dataset(config.data)
+    if stored is None:
+        stored = stopped.restore_encoder(run, dataset)
     data.check_image_shape(dataset, stored.image_shape, f"the encoder in {folder}")
     output = pathlib.Path(config.output.output_dir) if config.output.output_dir else run / "export"
     run_folder.make(output)
-    print(f"exporting the encoder in {folder}/ to {', '.join(config.format)}", flush=True)
+    source = f"{folder}/{'checkpoints/' if is_stopped else ''}"
+    print(f"exporting the encoder in {source} to {', '.join(config.format)}", flush=True)
     with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
         new = pathlib.Path(scratch)
+        if is_stopped:
+            saved_model.save_encoder(new / "encoder", *stored)
         converted = _convert(stored, dataset.train.images, new, config)
         results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
         _replace_all(new, output)
-    names = [file.path.name for file in converted.values() if file.path]
+    names = ["encoder/"] * is_stopped + [f.path.name for f in converted.values() if f.path]
     print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
 
 

@@ -98,8 +98,8 @@ def make(folder: pathlib.Path) -> None:
         ) from error
 
 
-def lock(folder: pathlib.Path) -> None:
-    """Locks a folder until this process ends; other processes get an error."""
+def lock(folder: pathlib.Path, flag: str = "--output_dir") -> None:
+    """Locks a folder until this process ends; other processes get an error that names the flag."""
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -107,7 +107,7 @@ def lock(folder: pathlib.Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        message = f"--output_dir={folder} is in use: another process runs in it"
+        message = f"{flag}={folder} is in use: another process runs in it"
         raise ConfigurationError(message) from None
     except OSError:  # The file system has no locks.
         os.close(descriptor)
@@ -174,6 +174,12 @@ def run_of(folder: pathlib.Path) -> pathlib.Path:
     for inside in ("encoder", "local"):
         folder = folder.parent if folder.name == inside else folder
     return folder.parent.parent if folder.parent.name == "clients" else folder
+
+
+def is_stopped(folder: pathlib.Path) -> bool:
+    """Whether a folder has a run with checkpoints, and without an encoder."""
+    is_run = (folder / "config.json").exists() and not (folder / "encoder").is_dir()
+    return is_run and any(folder.glob("checkpoints/*.npz"))
 
 
 def name_of_model(run: pathlib.Path) -> str:

@@ -1,1 +1,1 @@
-"""The pages `run.html` and `compare.html`, and a run's pictures for TensorBoard."""
+"""The pages `run.html`, `embed.html` and `compare.html`, and a run's pictures for TensorBoard."""

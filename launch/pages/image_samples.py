@@ -173,9 +173,7 @@ def thumbnail(image: np.ndarray) -> bytes:
 
     `image` is uint8 [h, w, c]; of other numbers of channels than 1, 3 and 4, the first is shown.
     """
-    if image.shape[-1] not in (3, 4):
-        image = image[..., 0]
-    picture = Image.fromarray(image)
+    picture = _picture(image)
     side = max(picture.size)
     if side < _SMALLEST:
         factor = -(-_SMALLEST // side)
@@ -189,3 +187,20 @@ def thumbnail(image: np.ndarray) -> bytes:
     else:
         picture.save(buffer, "jpeg", quality=88)
     return buffer.getvalue()
+
+
+def small_jpeg(image: np.ndarray, side: int) -> bytes:
+    """A JPEG of an image, uint8 [h, w, c], shrunk to `side` pixels; pages enlarge smaller ones."""
+    picture = _picture(image)
+    if picture.mode == "RGBA":
+        picture = picture.convert("RGB")
+    picture.thumbnail((side, side))
+    buffer = io.BytesIO()
+    picture.save(buffer, "jpeg", quality=75)
+    return buffer.getvalue()
+
+
+def _picture(image: np.ndarray) -> Image.Image:
+    if image.shape[-1] not in (3, 4):
+        image = image[..., 0]
+    return Image.fromarray(image)

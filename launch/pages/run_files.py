@@ -34,6 +34,11 @@ class RunFiles(NamedTuple):
         return self.config["flags"]
 
     @property
+    def is_finished(self) -> bool:
+        """Whether the run has ended; the result of one without labels is empty."""
+        return bool(self.results) or (self.folder / "result.json").exists()
+
+    @property
     def rounds_done(self) -> int:
         """Number of rounds that the run has trained."""
         return len(self.metrics)

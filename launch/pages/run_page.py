@@ -1,4 +1,7 @@
-"""The page `run.html` of a run: what was trained, how well, and how its encodings look."""
+"""The page `run.html` of a run: what was trained, how well, and how its encodings look.
+
+A run without labels also has `embed.html`, to which this page refers for its encodings.
+"""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -7,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datasets.image_dataset import ImageDataset, Split
-from launch.outputs import plots
-from launch.pages import charts, image_samples, run_files, run_text
+from launch.outputs import commands, plots
+from launch.pages import charts, embedding_page, image_samples, run_files, run_text
+from launch.pages.embedding_page import Overview
 from launch.pages.image_samples import Encode, Encodings, Sample, Views
 from launch.pages.run_files import RunFiles
 from tff_ssl.reporting.page import Page, Picture, replace_file
@@ -25,12 +29,14 @@ class Shown(NamedTuple):
       sample: Images whose encodings are shown.
       encodings: Encodings by encoder: `TRAINED`, and `UNTRAINED` if known.
       points: Places of the mapped images on each encoder's 2-D map, float32 [n, 2].
+      overview: Training images on the page `embed.html`; None if some have labels.
     """
 
     views: Views
     sample: Sample
     encodings: dict[str, Encodings]
     points: dict[str, np.ndarray]
+    overview: Overview | None = None
 
 
 def compute(
@@ -45,7 +51,10 @@ def compute(
     sample = image_samples.draw_sample(dataset, seed)
     encodings = {name: image_samples.encode(sample, encoder) for name, encoder in encoders.items()}
     points = image_samples.place(encodings, seed) if len(sample.mapped) >= 3 else {}
-    return Shown(views, sample, encodings, points)
+    overview = None
+    if max(dataset.train.labels) < 0 and len(dataset.train) >= 3:
+        overview = embedding_page.of_training_images(dataset, encoders[TRAINED], seed)
+    return Shown(views, sample, encodings, points, overview)
 
 
 def write(
@@ -55,7 +64,7 @@ def write(
     partition: Mapping[str, Any] | None = None,
     more_pictures: Sequence[Picture] = (),
 ) -> pathlib.Path:
-    """Writes `run.html`, and returns its path.
+    """Writes `run.html`, and `embed.html` for a run without labels; returns the first's path.
 
     Args:
       shown: Result of `compute`; None for a run without an encoder.
@@ -65,19 +74,29 @@ def write(
     run = run_files.read(folder)
     run = run._replace(partition=run.partition or partition)
     page = Page(run_text.title(run))
-    for note in run_text.notes(run):
+    overview = shown.overview if shown else None
+    for note in run_text.notes(run, is_labelled=overview is None):
         page.add_paragraph(note, "note")
     for sentence in run_text.summary(run):
         page.add_paragraph(sentence)
+    if overview is not None:
+        _write_overview(run, output, overview)
+        page.add_link(
+            "The training images have no labels, so that no accuracy can be measured. How the "
+            "encoder sees them (a map, clusters, nearest neighbours, near-duplicates):",
+            embedding_page.FILE_NAME,
+        )
     _add_results(page, run)
     _add_curves(page, run)
     if run.partition:
         page.add_section("Clients and their images")
         for sentence in run_text.partition_sentences(run.partition):
             page.add_paragraph(sentence)
-        page.add_pictures([charts.partition_chart(run.partition)], "one")
+        if any(client["counts"] for client in run.partition["shown"]):
+            page.add_pictures([charts.partition_chart(run.partition)], "one")
     if shown is not None:
         _add_views(page, run, shown)
+    if shown is not None and overview is None:
         _add_map(page, shown)
         _add_neighbours(page, shown)
     if more_pictures:
@@ -88,6 +107,30 @@ def write(
         page.add_command(explanation, command)
     _add_flags(page, run)
     return replace_file(output / "run.html", page.render().encode())
+
+
+def _write_overview(run: RunFiles, output: pathlib.Path, overview: Overview) -> None:
+    """Writes `embed.html`."""
+    count, folder = len(overview.images.names), run.flags.get("data_dir")
+    is_folder = run.flags.get("dataset") == "case_folder"
+
+    def add_command(page: Page) -> None:
+        if not is_folder:
+            return
+        page.add_section("Continue from here")
+        page.add_command(
+            "Show all images of the folder in this way, and write their features to files.",
+            commands.module("launch.embed", f"--run={run.folder}", f"--data_dir={folder}"),
+        )
+
+    embedding_page.write(
+        output,
+        f"{count:,} images as the encoder sees them: {run.folder.resolve().name}",
+        f"{count:,} training images of {folder if is_folder else run.flags.get('dataset')}, "
+        f"without labels, encoded by the run {run.folder}.",
+        overview,
+        add_command,
+    )
 
 
 def _add_results(page: Page, run: RunFiles) -> None:

@@ -115,11 +115,13 @@ def _encodings(run: RunFiles) -> list[str]:
     ]
 
 
-def notes(run: RunFiles) -> list[str]:
-    """What a reader should be warned of."""
+def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
+    """What a reader should be warned of; the page says itself that there are no labels."""
     found = []
-    if not run.results:
-        found.append("The run has no result yet: it was stopped, or its data have no labels.")
+    if not run.is_finished:
+        found.append(_stopped(run))
+    elif not run.results and is_labelled:
+        found.append("The run has no result, because its data have no test images with labels.")
     rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
     if rank and untrained and rank < COLLAPSE * untrained:
         found.append(
@@ -137,6 +139,14 @@ def notes(run: RunFiles) -> list[str]:
             counts = " and ".join(dict.fromkeys(map(charts.labels_text, below)))
             found.append(f"The encoder is below {name} with {counts}.")
     return found
+
+
+def _stopped(run: RunFiles) -> str:
+    unit = "step" if run.flags.get("script") == "centralized" else "round"
+    done, rounds = run.rounds_done, run.flags.get("rounds") or run.rounds_done
+    if done >= rounds:
+        return f"The run has no result yet: it was stopped after its last {unit}, before its end."
+    return f"The run has no result yet: it was stopped after {unit} {done:,} of {rounds:,}."
 
 
 def commands(run: RunFiles) -> list[tuple[str, str]]:

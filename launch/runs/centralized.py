@@ -1,5 +1,6 @@
 """Trains the centralized baseline, from its configuration to its results."""
 
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,14 @@ from launch.options.run_config import RunConfig
 from launch.outputs import output_folder, run_folder
 from launch.probes import probing
 from launch.runs import training
+from launch.runs.final_evaluation import Restored
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import labels
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import devices
 from tff_ssl.simulation import centralized, cohort
+from tff_ssl.simulation.training_loop import last_state
 
 # Flags of clients that change the training images; many presets have them for both scripts.
 _OF_CLIENTS = (
@@ -33,13 +36,7 @@ def train(config: RunConfig) -> None:
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data)
     config = adapting.fit_evaluation(dataset, config).announced()
-    train_images = _training_images(dataset, config)
-    config, train_images, batches, images = _choose_batches(dataset, train_images, config)
-    if config.runtime.deterministic:
-        devices.use_deterministic_algorithms()
-    model = model_options.build_model(dataset, config.model, config.objective)
-    model = pretrained.start(model, config.model)
-    simulation = _build_simulation(train_images, batches, model, values, config)
+    config, model, simulation, batches, images = _build(dataset, values, config)
     probing.check_labels(dataset, config.evaluation)
     folder = output_folder.choose(config.output.output_dir, f"centralized-{config.data.dataset}")
     run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
@@ -60,6 +57,36 @@ def train(config: RunConfig) -> None:
         "train_images": images,
     }
     training.train_and_probe(simulation, model, dataset, folder, config, fields)
+
+
+def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> Restored:
+    """Restores the model of a run that was stopped from its last readable checkpoint.
+
+    Raises:
+      TrainingError: There is no readable checkpoint.
+    """
+    config = defaults.resolve(config, config.objective)
+    values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
+    config, model, simulation, _, _ = _build(dataset, values, config)
+    state, done = last_state(folder, simulation.initialize(config.seed))
+    return Restored(model, simulation.encoder_weights(state), config.model.view_size, done)
+
+
+def _build(
+    dataset: ImageDataset, values: Any, config: RunConfig
+) -> tuple[RunConfig, Model, centralized.Centralized, Batches, int]:
+    """The configuration that fits the images, the model, its training, and the batches.
+
+    The last item is the number of training images.
+    """
+    train_images = _training_images(dataset, config)
+    config, train_images, batches, images = _choose_batches(dataset, train_images, config)
+    if config.runtime.deterministic:
+        devices.use_deterministic_algorithms()
+    model = model_options.build_model(dataset, config.model, config.objective)
+    model = pretrained.start(model, config.model)
+    simulation = _build_simulation(train_images, batches, model, values, config)
+    return config, model, simulation, batches, images
 
 
 def print_choices(config: RunConfig) -> None:

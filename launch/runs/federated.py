@@ -22,6 +22,7 @@ from launch.options.run_config import RunConfig, RuntimeConfig
 from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import final_evaluation, micro_batches, runtimes, training
+from launch.runs.final_evaluation import Restored
 from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
@@ -31,10 +32,12 @@ from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.simulation.training_loop import Simulation
+from tff_ssl.simulation.training_loop import Simulation, last_state
 from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
+# Flags of a run whose rounds are not computed again.
+_ALONE = {"ray": None, "slices": None, "round_timeout": None, "runtime": "worker"}
 
 
 class Clients(NamedTuple):
@@ -120,6 +123,24 @@ def _train(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
             client_models, clients.images,
         )  # fmt: skip
+
+
+def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> Restored:
+    """Restores the model of a run that was stopped from its last readable checkpoint.
+
+    The folder has to be locked.
+
+    Raises:
+      TrainingError: There is no readable checkpoint.
+    """
+    config = settings.replace(config, **_ALONE)
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
+    built = build(algorithm_options.choose(config), dataset)
+    run = built.algorithm.plan_run(built.setting)
+    with _simulate(built, run, folder, runtime) as simulation:
+        state, done = last_state(folder, simulation.initialize(config.seed))
+        weights = simulation.encoder_weights(state)
+    return Restored(built.model, weights, built.chosen.config.model.view_size, done)
 
 
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:

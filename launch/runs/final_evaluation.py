@@ -58,6 +58,22 @@ def choose_clients(
     ]
 
 
+class Restored(NamedTuple):
+    """The model of a run that was stopped.
+
+    Attributes:
+      model: Model with its heads.
+      weights: Its weights.
+      view_size: Side in pixels to which images are resized for the model; None for their own.
+      done: Number of rounds, or of steps, of the checkpoint.
+    """
+
+    model: Model
+    weights: Weights
+    view_size: int | None
+    done: int
+
+
 class Evaluation(NamedTuple):
     """The evaluation at the end of a run, on the images of a data set."""
 

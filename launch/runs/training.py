@@ -9,7 +9,7 @@ from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
 from launch.outputs import commands, plots, run_folder
-from launch.pages import run_page, tensorboard_files
+from launch.pages import embedding_page, run_page, tensorboard_files
 from launch.probes import monitoring, probing, result_text
 from launch.runs import final_evaluation
 from launch.runs.best_encoder import BestEncoder
@@ -152,7 +152,7 @@ def _write_page(
     encoders: Mapping[str, monitoring.Encode],
     config: RunConfig,
 ) -> str:
-    """Writes `run.html`, and views and encodings for TensorBoard; its name for a list, or "".
+    """Writes the run's pages, and views and encodings for TensorBoard; names for a list, or "".
 
     The run is complete and written, so that any error here is only a printed note.
     """
@@ -170,4 +170,5 @@ def _write_page(
             flush=True,
         )
         return ""
-    return "run.html (open it in a browser), "
+    more = f"{embedding_page.FILE_NAME}, " if shown.overview else ""
+    return f"run.html (open it in a browser), {more}"

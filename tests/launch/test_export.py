@@ -2,17 +2,23 @@
 
 import importlib.util
 import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from datasets import catalog
 from launch.outputs import run_folder
+from launch.runs import centralized, final_evaluation, stopped, training
 from tests import programs
+from tests.launch import configs
 from tests.launch.mistakes import messages
 from tff_ssl.deployment import saved_model
+from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.simulation.training_loop import TrainingLoop
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +108,80 @@ def test_bad_input_gives_one_line(project_root, run, tmp_path):
     for named, line in zip(mistakes, lines, strict=True):
         assert named in line
     assert not list(tmp_path.iterdir())
+
+
+def arrays_of(folder):
+    with np.load(folder / "encoder" / "weights.npz") as file:
+        return dict(file)
+
+
+def check_equal_weights(found, expected):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def stop(run, folder):
+    """Copies a run without what it writes at its end."""
+    written_last = ("encoder", "result.json", "run.html")
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns(*written_last))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_stopped_baseline_has_the_encoder_of_its_last_readable_checkpoint(
+    tmp_path, capsys, monkeypatch
+):
+    def train_only(simulation, model, dataset, folder, config, fields):
+        state = TrainingLoop(folder, config.rounds, checkpoint_every=1).run(simulation, config.seed)
+        weights = simulation.encoder_weights(state)
+        final_evaluation.export(folder, dataset, model, weights, config.model.view_size)
+
+    monkeypatch.setattr(training, "train_and_probe", train_only)
+    whole = tmp_path / "whole"
+    flags = [
+        "--rounds=2", "--encoder=tiny", "--projector=8", "--batch_size=8", "--view_size=16",
+        f"--output_dir={whole}",
+    ]  # fmt: skip
+    centralized.train(configs.run(*flags, script="centralized"))
+    run = stop(whole, tmp_path / "run")
+    assert run_folder.is_stopped(run)
+    assert not run_folder.is_stopped(whole)
+    dataset = catalog.load("digits")
+    capsys.readouterr()
+    stored = stopped.restore_encoder(run, dataset)
+    assert "its last readable checkpoint, of step 2 of 2" in capsys.readouterr().out
+    assert stored.image_shape == (8, 8, 1)
+    saved_model.save_encoder(tmp_path / "again" / "encoder", *stored)
+    check_equal_weights(arrays_of(tmp_path / "again"), arrays_of(whole))
+    damaged = run / "checkpoints" / "round_2.npz"
+    damaged.write_bytes(b"damaged")
+    before = stopped.restore_encoder(run, dataset)
+    assert "of step 1 of 2" in capsys.readouterr().out
+    first, last = (np.concatenate([w.ravel() for w in s.weights.trainable])
+                   for s in (before, stored))  # fmt: skip
+    assert np.abs(first - last).max() > 0
+    assert damaged.read_bytes() == b"damaged"
+    (run / "checkpoints" / "round_1.npz").write_bytes(b"damaged")
+    with pytest.raises(TrainingError, match=f"none of the checkpoints in {run}"):
+        stopped.restore_encoder(run, dataset)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.xdist_group("finished run")
+def test_a_stopped_federated_run_is_exported(project_root, finished_run, tmp_path):
+    whole, _ = finished_run
+    run = stop(whole, tmp_path / "run")
+    before = {path.name for path in run.iterdir()}
+    done = programs.run(
+        [sys.executable, "-m", "launch.export", f"--run={run}", "--format=keras"],
+        cwd=project_root, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "its last readable checkpoint, of round 6 of 6" in done.stdout
+    assert {path.name for path in run.iterdir()} == {*before, "export"}
+    assert {path.name for path in (run / "export").iterdir()} == {
+        "encoder", "encoder_keras", "export.json",
+    }  # fmt: skip
+    check_equal_weights(arrays_of(run / "export"), arrays_of(whole))

@@ -58,7 +58,8 @@ NOT_COVERED = (
     "kNN accuracies and effective ranks in metrics.csv, curves.png and TensorBoard, and an encoder "
     "chosen by them (--encoder_round=best)",
     "results of probes and of fine-tuning in result.json, which take labels of training images",
-    "images of clients with their views, encodings and neighbours in run.html and TensorBoard",
+    "images of clients with their views, encodings and neighbours in run.html, embed.html and "
+    "TensorBoard",
     "sizes and classes of the clients in partition.json and run.html",
     "seed, number and sizes of the clients in config.json and in what the run prints",
     "warnings about clients that failed, and whether the run ended with an error",

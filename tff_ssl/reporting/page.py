@@ -46,6 +46,20 @@ class Photo(NamedTuple):
     kind: str = ""
 
 
+class Placed(NamedTuple):
+    """A small image on a map.
+
+    Attributes:
+      photo: The image.
+      x: Place of its middle from the left, in percent of the map's width.
+      y: Place of its middle from the top, in percent of the map's height.
+    """
+
+    photo: Photo
+    x: float
+    y: float
+
+
 class Page:
     """Collects the sections of a page, in the order of the calls; `page.html` formats them."""
 
@@ -66,6 +80,10 @@ class Page:
     def add_paragraph(self, text: str, html_class: str = "") -> None:
         """Adds a paragraph; `html_class` may be `soft`, or `note` for a warning."""
         self._add("paragraph", text=text, html_class=html_class)
+
+    def add_link(self, text: str, address: str) -> None:
+        """Adds a paragraph that ends with a link."""
+        self._add("link", text=text, address=address)
 
     def add_list(self, items: Iterable[tuple[str, str]], html_class: str = "") -> None:
         """Adds a list of (text, softer text after it)."""
@@ -98,9 +116,17 @@ class Page:
     def add_photos(self, rows: Sequence[Sequence[Photo]], html_class: str = "") -> None:
         """Adds rows of up to three small images, as many side by side as fit.
 
-        With the class `rows`, a row has up to six.
+        With the class `rows`, a row has up to six. With the class `named`, the words are names of
+        files, which are shown in full.
         """
         self._add("photos", rows=rows, html_class=html_class)
+
+    def add_map(self, items: Sequence[Placed], percent: float) -> None:
+        """Adds a square map of small images, which are `percent` of its width wide.
+
+        Their words are shown when the pointer is over them. Phones scroll the map.
+        """
+        self._add("map", items=items, percent=percent)
 
     def render(self) -> str:
         (_, lead), *sections = self._sections

@@ -27,13 +27,13 @@ class Checkpoints:
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
         """Sets the folder, which `save` makes, and how many of the newest versions to keep."""
-        self._folder = pathlib.Path(folder)
+        self.folder = pathlib.Path(folder)
         self._keep = keep
 
     def versions(self) -> list[int]:
         """The rounds of the checkpoints, ascending."""
         pattern = re.compile(re.escape(PREFIX) + r"(\d+)" + re.escape(_SUFFIX))
-        matches = (pattern.fullmatch(path.name) for path in self._folder.glob("*"))
+        matches = (pattern.fullmatch(path.name) for path in self.folder.glob("*"))
         return sorted(int(match[1]) for match in matches if match)
 
     def load(self, version: int) -> dict[str, np.ndarray]:
@@ -56,11 +56,11 @@ class Checkpoints:
         Raises:
           OSError: If the file cannot be written; the other versions are then unchanged.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         # The archive is made in memory, as NumPy leaves a file open that could not be written.
         content = io.BytesIO()
         np.savez(content, **state, **{_VERSION: np.int64(version)})
-        descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self._folder)
+        descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self.folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content.getbuffer())
@@ -75,7 +75,7 @@ class Checkpoints:
             self.path(old).unlink()
 
     def path(self, version: int) -> pathlib.Path:
-        return self._folder / f"{PREFIX}{version}{_SUFFIX}"
+        return self.folder / f"{PREFIX}{version}{_SUFFIX}"
 
     def set_aside(self, version: int) -> pathlib.Path:
         """Renames a damaged version's file, so that it is ignored; returns the new path."""
@@ -84,5 +84,5 @@ class Checkpoints:
 
     def clean_up(self) -> None:
         """Deletes the unfinished files of a killed run."""
-        for path in self._folder.glob(f"{PREFIX}*{_UNFINISHED}"):
+        for path in self.folder.glob(f"{PREFIX}*{_UNFINISHED}"):
             path.unlink()

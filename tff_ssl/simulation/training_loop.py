@@ -188,33 +188,62 @@ class TrainingLoop:
             file.unlink()
 
     def _restore(self, initial: Any) -> tuple[list[Any], int]:
-        """The states of the readable checkpoints, oldest first, and the round of the last one."""
-        checkpoints = self._checkpoints
-        versions = checkpoints.versions()
-        states: list[Any] = []
-        damaged, done = [], 0
-        for version in reversed(versions):
-            try:
-                states.insert(0, unpack(checkpoints.load(version), initial))
-                done = max(done, version)
-            # Whatever is wrong with this file, the one before may be sound.
-            except Exception as error:
-                if states:  # The run does not need this one.
-                    continue
-                damaged.append(version)
-                _LOG.warning(
-                    "checkpoint %s cannot be read (%s); trying the one before",
-                    checkpoints.path(version),
-                    str(error).splitlines()[0] if str(error) else type(error).__name__,
-                )
-        if versions and not states:
-            raise TrainingError(
-                f"none of the checkpoints in {self.output_dir / 'checkpoints'} can be read; put "
-                "back whole ones, or start the run anew in another --output_dir"
-            )
+        """The states of the readable checkpoints, oldest first, and the round of the last one.
+
+        Damaged checkpoints after that one are set aside.
+        """
+        states, done, damaged = _readable(self._checkpoints, initial)
         for version in damaged:
-            checkpoints.set_aside(version)
+            self._checkpoints.set_aside(version)
         return states, done
+
+
+def last_state(output_dir: pathlib.Path, initial: Any) -> tuple[Any, int]:
+    """The state of the last readable checkpoint of a run, and its round; changes no file.
+
+    Args:
+      output_dir: Folder of the run.
+      initial: State before the first round, which gives the structure.
+
+    Raises:
+      TrainingError: There are no checkpoints, or none of them can be read.
+    """
+    checkpoints = Checkpoints(output_dir / "checkpoints")
+    states, done, _ = _readable(checkpoints, initial)
+    if not states:
+        raise TrainingError(f"{output_dir} has no checkpoints")
+    return states[-1], done
+
+
+def _readable(checkpoints: Checkpoints, initial: Any) -> tuple[list[Any], int, list[int]]:
+    """States of the readable checkpoints, oldest first; the last one's round; damaged later ones.
+
+    Raises:
+      TrainingError: None of the checkpoints can be read.
+    """
+    versions = checkpoints.versions()
+    states: list[Any] = []
+    damaged, done = [], 0
+    for version in reversed(versions):
+        try:
+            states.insert(0, unpack(checkpoints.load(version), initial))
+            done = max(done, version)
+        # Whatever is wrong with this file, the one before may be sound.
+        except Exception as error:
+            if states:  # The run does not need this one.
+                continue
+            damaged.append(version)
+            _LOG.warning(
+                "checkpoint %s cannot be read (%s); trying the one before",
+                checkpoints.path(version),
+                str(error).splitlines()[0] if str(error) else type(error).__name__,
+            )
+    if versions and not states:
+        raise TrainingError(
+            f"none of the checkpoints in {checkpoints.folder} can be read; put back whole ones, or "
+            "start the run anew in another --output_dir"
+        )
+    return states, done, damaged
 
 
 def _finite(weights: Any) -> bool:

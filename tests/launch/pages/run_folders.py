@@ -69,10 +69,12 @@ def shown(dataset, encoders=(run_page.TRAINED, run_page.UNTRAINED)):
     def views(images, ids, round_number):
         return augmentation.two_views("flip", images, ids, seed=0, round_number=round_number)
 
-    def encoder(seed):
-        size = int(np.prod(dataset.train.images.shape[1:]))
-        weights = np.random.default_rng(seed).normal(size=(size, 7)).astype(np.float32)
-        return lambda x: tf.cast(tf.reshape(x, [-1, size]), tf.float32) @ weights
-
-    functions = {name: encoder(seed) for seed, name in enumerate(encoders)}
+    functions = {name: linear_encoder(dataset, seed) for seed, name in enumerate(encoders)}
     return run_page.compute(dataset, dataset.train, views, functions, 0)
+
+
+def linear_encoder(dataset, seed):
+    """A random linear map of the pixels to seven features."""
+    size = int(np.prod(dataset.train.images.shape[1:]))
+    weights = np.random.default_rng(seed).normal(size=(size, 7)).astype(np.float32)
+    return lambda x: tf.cast(tf.reshape(x, [-1, size]), tf.float32) @ weights

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import re
 
+import numpy as np
 import pytest
 
+from launch.outputs import partition_record
 from launch.outputs.commands import module
 from launch.pages import run_files, run_page, run_text
 from tests import browser
@@ -94,20 +96,47 @@ def test_commands_continue_the_run(tmp_path):
 def test_a_run_that_was_stopped_has_a_page(tmp_path):
     run = write_run(tmp_path / "run", [], rounds=9, partition=False)
     html = run_page.write(run, tmp_path, None).read_text()
-    assert "The run has no result yet" in html
+    assert "The run has no result yet: it was stopped after round 4 of 9." in html
     assert "for 4 of 9 rounds" in html
     assert sections(html) == ["Learning curves", "Continue from here", "Flags of the run"]
+    run = write_run(tmp_path / "evaluating", [], rounds=4, script="centralized")
+    (note,) = run_text.notes(run_files.read(run))
+    assert note.endswith("it was stopped after its last step, before its end.")
+
+
+def test_a_run_with_labels_and_no_test_images_is_not_called_stopped(tmp_path, shown):
+    run = write_run(tmp_path / "run", [])
+    (run / "result.json").write_text("[]")
+    html = run_page.write(run, run, shown).read_text()
+    assert "no result, because its data have no test images with labels" in html
+    assert "stopped" not in html
+    assert not (run / "embed.html").exists()
 
 
 @pytest.mark.parametrize("class_names", [CLASSES, ()])
-def test_unlabelled_images_have_no_classes(tmp_path, class_names):
+def test_a_run_without_labels_has_a_page_of_its_images(tmp_path, class_names):
     dataset = run_folders.images(channels=3, labelled=False)
-    dataset = dataclasses.replace(dataset, class_names=class_names)
-    run = write_run(tmp_path / "run", [entry()])
+    names = tuple(f"photo <{k}>.png" for k in range(90))
+    dataset = dataclasses.replace(dataset, class_names=class_names, file_names=names)
+    run = write_run(tmp_path / "run", [], dataset="case_folder", data_dir="/a/folder")
+    (run / "result.json").write_text("[]")
+    clients = np.split(np.arange(60), 6)
+    record = partition_record.describe_clients(dataset.train, clients, class_names)
+    (run / "partition.json").write_text(json.dumps(record))
     shown = run_folders.shown(dataset, encoders=(run_page.TRAINED,))
     html = run_page.write(run, run, shown).read_text()
-    assert "no label" in html
-    assert "have the class of the image" not in html
+    assert "The training images have no labels" in html
+    assert '<a href="embed.html">' in html
+    assert "stopped" not in html
+    assert sections(html) == [
+        "Learning curves", "Clients and their images", "Augmented views", "Continue from here",
+        "Flags of the run",
+    ]  # fmt: skip
+    assert "by class" not in html  # No chart of grey bars.
+    page = (run / "embed.html").read_text()
+    assert "60 training images of /a/folder, without labels" in page
+    assert "photo &lt;7&gt;.png" in page
+    assert module("launch.embed", f"--run={run}", "--data_dir=/a/folder") in page
 
 
 def test_the_same_run_has_the_same_page(tmp_path, shown):
