@@ -19,6 +19,11 @@ def main(config: RunConfig) -> None:
         else:
             choices.print_all()
         return
+    if config.output.seeds:
+        from launch.runs import seeds
+
+        seeds.train(config)
+        return
     from launch.runs import federated
 
     federated.pretrain(config)

@@ -27,6 +27,7 @@ def parse(
     rest = values(list(argv))[1:]
     settings.check_numbers(values)
     own = settings.settings(cls, script)
-    given = [name for name in own if values[name].present]
+    # An empty value takes back a flag that is not recorded.
+    given = [n for n in own if values[n].present and (own[n].recorded or values[n].value)]
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
     return resuming.resumed(config, before) if before else config, rest

@@ -13,6 +13,13 @@ from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
 _RESUMED = (*_TRAINING, "detect")
+_WITH_SEEDS = ("pretrain", "centralized", "evaluate")
+_EVALUATION_SEEDS = (
+    "Seeds to evaluate with instead of --seed. If --run is the folder of a training with --seeds, "
+    "evaluate its runs of these seeds, each with its own seed; otherwise evaluate the run with "
+    "each of these seeds, which draw other labels. Each has a folder seed_N in --output_dir, by "
+    "default in --run, with summary.csv and compare.html of all beside them."
+)
 _CLIENTS_OF_BATCH = "Number of clients whose examples form a batch, for --batches=cohorts."
 
 
@@ -228,6 +235,8 @@ class OutputConfig:
     Attributes:
       output_dir: Folder for the results. Default: a new one in results/.
       seed: Seed of all randomness.
+      seeds: Seeds to train with instead of --seed, one run after another, each in a folder seed_N
+        in --output_dir. In the end, summary.csv and compare.html there have mean and deviation.
       checkpoint_every: Number of {unit} between two checkpoints.
       resume: Continue the run in --output_dir.
       list: Print what can be chosen, and exit.
@@ -235,6 +244,10 @@ class OutputConfig:
 
     output_dir: str | None = None
     seed: int = flag(0, 0, 2**31 - 1)
+    seeds: tuple[int, ...] = flag(
+        (), 0, 2**31 - 1, scripts=_WITH_SEEDS, recorded=False,
+        in_script={"evaluate": ((), _EVALUATION_SEEDS)},
+    )  # fmt: skip
     checkpoint_every: int = flag(50, 1, scripts=_RESUMED)
     resume: bool = flag(False, scripts=_RESUMED)
     list: bool = flag(

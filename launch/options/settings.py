@@ -50,6 +50,7 @@ class Setting(NamedTuple):
       choices: Texts that it takes, if not all.
       repeated: Whether a list is given by repeating the flag instead of with commas.
       instead_of: Flag in place of which it may be given; the last of the two counts.
+      recorded: Whether it is in `config.json`; other flags are of a command, not of a run.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Setting(NamedTuple):
     choices: Sequence[str] = ()
     repeated: bool = False
     instead_of: str = ""
+    recorded: bool = True
 
 
 def flag(default: Any, low: float | None = None, high: float | None = None, **more: Any) -> Any:
@@ -245,6 +247,8 @@ def to_json(config: Settings) -> dict[str, Any]:
     content: dict[str, Any] = {"script": config.script}
     values = flat(config)
     for name, setting in settings(type(config), config.script).items():
+        if not setting.recorded:
+            continue
         inside = content.setdefault(setting.section, {}) if setting.section else content
         inside[name] = json_value(values[name])
     return content

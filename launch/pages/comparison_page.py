@@ -62,7 +62,7 @@ def write(
         for name, run in runs.items()
         if run.metrics
     }
-    if curves:
+    if curves and len({run.folder for run in runs.values()}) > 1:
         page.add_section("Learning curves")
         page.add_paragraph("Losses can be compared only between runs with the same objective.")
         page.add_pictures(charts.compared_curves(curves))

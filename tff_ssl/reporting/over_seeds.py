@@ -35,7 +35,7 @@ class Measured(NamedTuple):
     """What a result measures: results of runs are compared if these are the same.
 
     Attributes:
-      protocol: Protocol of the result, with blanks: `linear`, `semi supervised`...
+      protocol: Protocol of the result.
       dataset: Data set of the evaluation if it is another than that of the training; else empty.
       labels: Number of labels, of each class or in total.
       is_per_class: Whether `labels` counts those of each class.
@@ -48,7 +48,8 @@ class Measured(NamedTuple):
 
     def name(self) -> str:
         """The protocol with the other data set, such as `transfer on cifar10`."""
-        return f"{self.protocol} on {self.dataset}" if self.dataset else self.protocol
+        protocol = self.protocol.replace("_", " ")
+        return f"{protocol} on {self.dataset}" if self.dataset else protocol
 
     def labels_text(self) -> str:
         """The number of labels, such as `5 labels a class`."""
@@ -88,8 +89,7 @@ def measured(result: Mapping[str, Any]) -> Measured:
     """What an entry of `result.json` measures."""
     per_class = result.get("labels_per_class")
     other = str(result["dataset"]) if "pretrained_on" in result else ""
-    protocol = str(result["protocol"]).replace("_", " ")
-    return Measured(protocol, other, per_class or result["labels"], bool(per_class))
+    return Measured(result["protocol"], other, per_class or result["labels"], bool(per_class))
 
 
 def collect(results: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[Measured, Figures]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from launch.options import presets, resuming
 from launch.outputs import commands, run_folder, tables
-from launch.studies.engine import scripts
-from launch.studies.engine.scripts import run_script
+from launch.runs import scripts
+from launch.runs.scripts import run_script
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records, report
 from tff_ssl.reporting.experiment import Cell, Experiment

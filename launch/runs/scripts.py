@@ -1,5 +1,6 @@
-"""Runs the scripts of an experiment's cells, each in a process of its own."""
+"""Runs scripts, each in a process of its own."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -7,9 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from launch.outputs import commands
 from tff_ssl.runtime import child_process
 
-_ROOT = pathlib.Path(__file__).parents[3]  # Of the project.
+_ROOT = pathlib.Path(__file__).parents[2]  # Of the project.
 # The scripts that are running, which are interrupted when this process ends.
 _running: set[subprocess.Popen] = set()
 _lock = threading.Lock()
@@ -42,8 +44,7 @@ def run_script(
     Returns:
       None, or if the script fails the reason: the last line of its output, or the signal.
     """
-    name, *rest = arguments
-    command = [sys.executable, "-m", f"launch.{name}", *rest]
+    command = _command(arguments)
     with open(log, "a") as file:
         print("$", *command, file=file, flush=True)
         with _lock:
@@ -69,6 +70,43 @@ def run_script(
     if code == 0:
         return None
     if code < 0:
-        return f"ended by {signal.Signals(-code).name} (out of memory, or killed)"
+        return ended_by(code)
     lines = [line for line in log.read_text().splitlines() if line.strip()]
     return lines[-1].removeprefix("error: ")
+
+
+def ended_by(code: int) -> str:
+    """The reason of a negative exit code."""
+    return f"ended by {signal.Signals(-code).name} (out of memory, or killed)"
+
+
+def show_script(arguments: Sequence[str]) -> int:
+    """Runs a script in this folder with its output on that of this process; its exit code.
+
+    The command with which the script says how to continue it is left out. An interrupt is passed
+    on to the script, which then saves its state.
+    """
+    process = child_process.start(
+        _command(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        errors="replace", env=os.environ | {"PYTHONUNBUFFERED": "1"}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        _show_output(process)
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        _show_output(process)
+        process.wait()
+        raise
+
+
+def _show_output(process: subprocess.Popen) -> None:
+    assert process.stdout
+    for line in process.stdout:
+        if not line.startswith(commands.CONTINUE):
+            print(line, end="", flush=True)
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    name, *rest = arguments
+    return [sys.executable, "-m", f"launch.{name}", *rest]
