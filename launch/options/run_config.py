@@ -12,8 +12,11 @@ from launch.options.settings import FEDERATED, Settings, flag, section
 from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
-_RESUMED = (*_TRAINING, "detect")
-_WITH_SEEDS = ("pretrain", "centralized", "evaluate")
+_RESUMED = ("pretrain", "lower", "centralized", "detect")
+_WITH_SEEDS = ("pretrain", "centralized", "evaluate", "sweep")
+_HPARAM_VALUES = (
+    "NAME=A,B, the values to try of a hyperparameter; repeatable. --list shows the names."
+)
 _EVALUATION_SEEDS = (
     "Seeds to evaluate with instead of --seed. If --run is the folder of a training with --seeds, "
     "evaluate its runs of these seeds, each with its own seed; otherwise evaluate the run with "
@@ -35,11 +38,11 @@ class AlgorithmConfig:
       hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.
     """
 
-    algorithm: str = flag("dcco", scripts=FEDERATED)
+    algorithm: str = flag("dcco", scripts=("pretrain", "lower"))
     objective: str | None = flag(
         None, in_script={"centralized": ("cco", "Name of the loss; --list shows all.")}
     )
-    hparam: tuple[str, ...] = flag((), repeated=True)
+    hparam: tuple[str, ...] = flag((), repeated=True, in_script={"sweep": ((), _HPARAM_VALUES)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,12 +249,17 @@ class OutputConfig:
     seed: int = flag(0, 0, 2**31 - 1)
     seeds: tuple[int, ...] = flag(
         (), 0, 2**31 - 1, scripts=_WITH_SEEDS, recorded=False,
-        in_script={"evaluate": ((), _EVALUATION_SEEDS)},
+        in_script={
+            "evaluate": ((), _EVALUATION_SEEDS),
+            "sweep": ((), "Seeds of each trial, instead of --seed."),
+        },
     )  # fmt: skip
-    checkpoint_every: int = flag(50, 1, scripts=_RESUMED)
+    checkpoint_every: int = flag(50, 1, scripts=(*_RESUMED, "sweep"))
     resume: bool = flag(False, scripts=_RESUMED)
     list: bool = flag(
-        False, scripts=_RESUMED, in_script={"detect": (False, "Print hyperparameters and exit.")}
+        False,
+        scripts=(*_RESUMED, "sweep"),
+        in_script={"detect": (False, "Print hyperparameters and exit.")},
     )
 
 

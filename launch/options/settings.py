@@ -19,7 +19,7 @@ from launch.options import hyperparameters
 from launch.options.hyperparameters import LARGEST_INTEGER
 from tff_ssl.errors import ConfigurationError
 
-FEDERATED = ("pretrain", "lower")  # The scripts with all flags of federated runs.
+FEDERATED = ("pretrain", "lower", "sweep")  # The scripts with all flags of federated runs.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
