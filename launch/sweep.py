@@ -61,7 +61,7 @@ def main(config: SweepConfig) -> None:
     if config.output.list:
         from launch.options import choices
 
-        choices.print_all()
+        choices.show(config)
         return
     from launch.outputs import commands, output_folder, run_folder
     from launch.runs import scripts, trials

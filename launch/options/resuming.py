@@ -27,6 +27,10 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     if not folders:
         raise ConfigurationError("--resume needs --output_dir=RUN, the folder of the run")
     folder = pathlib.Path(folders[-1])
+    if not folder.exists():
+        raise ConfigurationError(
+            f"--resume: --output_dir={folder} does not exist; leave --resume out to start a run"
+        )
     content = run_folder.read_config(folder)
     if content:
         run_folder.check_script(folder, content["flags"], script)

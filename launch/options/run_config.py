@@ -14,6 +14,10 @@ from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 _TRAINING = (*FEDERATED, "centralized")
 _RESUMED = ("pretrain", "lower", "centralized", "detect")
 _WITH_SEEDS = ("pretrain", "centralized", "evaluate", "sweep")
+# What `--list=TOPIC` describes; see `launch.options.choices`.
+TOPICS = (
+    "algorithms", "objectives", "datasets", "partitions", "topologies", "encoders", "views",
+)  # fmt: skip
 _HPARAM_VALUES = (
     "NAME=A,B, the values to try of a hyperparameter; repeatable. --list shows the names."
 )
@@ -242,7 +246,7 @@ class OutputConfig:
         in --output_dir. In the end, summary.csv and compare.html there have mean and deviation.
       checkpoint_every: Number of {unit} between two checkpoints.
       resume: Continue the run in --output_dir.
-      list: Print what can be chosen, and exit.
+      list: Print the names that can be chosen, or those of one topic with a line each, and exit.
     """
 
     output_dir: str | None = None
@@ -256,11 +260,10 @@ class OutputConfig:
     )  # fmt: skip
     checkpoint_every: int = flag(50, 1, scripts=(*_RESUMED, "sweep"))
     resume: bool = flag(False, scripts=_RESUMED)
-    list: bool = flag(
-        False,
-        scripts=(*_RESUMED, "sweep"),
-        in_script={"detect": (False, "Print hyperparameters and exit.")},
-    )
+    list: bool | str = flag(
+        False, scripts=(*_RESUMED, "sweep"), choices=TOPICS,
+        in_script={"detect": (False, "Print hyperparameters and exit.", ())},
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -227,9 +227,10 @@ def summary_row(outcome: Outcome, is_selected: bool) -> dict[str, Any]:
         **{f"hparam.{name}": value for name, value in outcome.trial.values},
     }
     for one, figures in outcome.tested.items() if is_selected else ():
-        name = f"test: {one.name()}, {one.labels_text()}"
+        unit = "per_class" if one.is_per_class else "labels"
+        name = "_".join(filter(None, ("test", one.protocol, one.dataset, str(one.labels), unit)))
         tested, gain = over_seeds.spread(figures.accuracy.values()), figures.gain()
-        row |= {name: tested.mean, f"{name}, std": tested.deviation}
+        row |= {name: tested.mean, f"{name}_std": tested.deviation}
         if gain:
-            row |= {f"{name}, gain": gain.mean, f"{name}, gain std": gain.deviation}
+            row |= {f"{name}_gain": gain.mean, f"{name}_gain_std": gain.deviation}
     return row

@@ -75,11 +75,11 @@ def test_the_best_setting_on_training_images_is_selected(started, run_sweep, tmp
     assert {rate: row["selected"] for rate, row in rows.items()} == {
         "0.1": "", "0.2": "yes", "0.9": "",
     }  # fmt: skip
-    test = "test: linear, 10 labels"
+    test = "test_linear_10_labels"
     assert [rows[rate][test] for rate in ("0.1", "0.9")] == ["", ""]
     assert float(rows["0.2"][test]) == pytest.approx(np.mean([0.2, 0.21]))
-    assert float(rows["0.2"][f"{test}, std"]) == pytest.approx(np.std([0.2, 0.21], ddof=1))
-    assert float(rows["0.2"][f"{test}, gain"]) == pytest.approx(np.mean([0.1, 0.11]))
+    assert float(rows["0.2"][f"{test}_std"]) == pytest.approx(np.std([0.2, 0.21], ddof=1))
+    assert float(rows["0.2"][f"{test}_gain"]) == pytest.approx(np.mean([0.1, 0.11]))
     assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
     line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("fedavg  "))
     assert line.split()[1:] == [
@@ -197,4 +197,4 @@ def test_a_sweep_of_two_algorithms(project_root, tmp_path):
     fedavg, fedprox = summary(tmp_path / "out")
     assert fedavg["seeds"] == fedprox["seeds"] == "2"
     assert fedavg["selected"] == fedprox["selected"] == "yes"
-    assert 0.1 < float(fedavg["test: linear, 1 label a class"]) < 1
+    assert 0.1 < float(fedavg["test_linear_1_per_class"]) < 1

@@ -200,7 +200,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
             shutil.rmtree(output)
             output.mkdir()
     before = {"seconds": 0, "evaluations": [], **records.read_summary(output)}
-    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    data = _data_flags(args, cell.flags)
     needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
     if needed and needed.exists():
         return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
@@ -216,6 +216,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     for evaluation in cell.evaluations:
         if _is_evaluated(evaluation, before):
             continue
+        data = _data_flags(args, [*cell.flags, *evaluation])
         arguments = ["evaluate", f"--run={output}", *data, *evaluation]
         if failure := run_script(arguments, output / "log.txt"):
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
@@ -233,6 +234,13 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     return "done"
 
 
+def _data_flags(args: Any, flags: Sequence[str]) -> list[str]:
+    """The flag of the data's folder for a script with these flags; the digits read none."""
+    if not args.data_dir or effective_flags(flags).get("dataset") == "digits":
+        return []
+    return [f"--data_dir={args.data_dir}"]
+
+
 def _fail(cell: Cell, output: pathlib.Path, reason: str) -> str:
     """Records that a run has failed, and returns the outcome."""
     content = {"reason": reason, "flags": effective_flags(cell.flags)}
@@ -248,7 +256,6 @@ def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
 
 def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
     """Draws each partition with seed 0; those that need a run once it is done."""
-    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     cells = {cell.name: cell for cell in experiment.cells}
     for name, cell_name in experiment.partitions.items():
         cell = cells[cell_name]
@@ -261,6 +268,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) ->
         given = presets.expand(cell.flags)
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
+        data = _data_flags(args, cell.flags)
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
         if failure := run_script(["partition_report", *arguments], output / "log.txt"):
             raise TrainingError(f"the partition {name}: {failure}")
