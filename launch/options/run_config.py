@@ -24,8 +24,8 @@ _HPARAM_VALUES = (
 _EVALUATION_SEEDS = (
     "Seeds to evaluate with instead of --seed. If --run is the folder of a training with --seeds, "
     "evaluate its runs of these seeds, each with its own seed; otherwise evaluate the run with "
-    "each of these seeds, which draw other labels. Each has a folder seed_N in --output_dir, by "
-    "default in --run, with summary.csv and compare.html of all beside them."
+    "each of these seeds, which draw other labels and untrained encoders. Each has a folder seed_N "
+    "in --output_dir, by default in --run, with summary.csv and compare.html of all beside them."
 )
 _CLIENTS_OF_BATCH = "Number of clients whose examples form a batch, for --batches=cohorts."
 

@@ -129,7 +129,7 @@ def run_script(
     arguments: Sequence[str],
     log: pathlib.Path,
     on_start: Callable[[int], None] = lambda pid: None,
-    folder: pathlib.Path = _ROOT,
+    folder: pathlib.Path | None = None,
 ) -> str | None:
     """Runs a script.
 
@@ -137,7 +137,7 @@ def run_script(
       arguments: Name of the script in `launch`, and its flags.
       log: File to which the command and its output are appended.
       on_start: Is called with the process id.
-      folder: Working directory; by default the project's root, where presets are found.
+      folder: Working directory; None for the project's root, where presets are found.
 
     Returns:
       None, or if the script fails the reason: the last line of its output, or the signal.
@@ -151,7 +151,7 @@ def run_script(
             # In a session of its own, only `interrupt` ends the script, once. It ends with this
             # process also after SIGKILL, so that a restart can continue at once.
             process = child_process.start(
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=file,
+                command, cwd=folder or _ROOT, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             _running.add(process)
