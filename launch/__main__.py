@@ -7,7 +7,7 @@ from launch.outputs import commands
 
 _FOLDER = pathlib.Path(__file__).parent
 _FIRST = ("pretrain", "evaluate", "embed", "detect", "export", "visualize", "centralized",
-          "partition_report", "reproduce")  # fmt: skip
+          "sweep", "partition_report", "reproduce")  # fmt: skip
 
 
 def scripts() -> dict[str, str]:

@@ -9,10 +9,12 @@ from launch.options.run_config import RunConfig
 
 
 def main(config: RunConfig) -> None:
-    from launch.runs import centralized
+    from launch.runs import centralized, seeds
 
     if config.output.list:
         centralized.print_choices(config)
+    elif config.output.seeds:
+        seeds.train(config)
     else:
         centralized.train(config)
 

@@ -15,9 +15,12 @@ from launch.options.script_configs import EvaluateConfig
 
 
 def main(config: EvaluateConfig) -> None:
-    from launch.runs import evaluation
+    from launch.runs import evaluation, seeds
 
-    evaluation.evaluate(config)
+    if config.output.seeds:
+        seeds.evaluate(config)
+    else:
+        evaluation.evaluate(config)
 
 
 SCRIPT = app.Script("evaluate", main, EvaluateConfig)

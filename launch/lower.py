@@ -21,7 +21,7 @@ def main(config: RunConfig) -> None:
     if config.output.list:
         from launch.options import choices
 
-        choices.print_all()
+        choices.show(config)
         return
     from launch.options import algorithm as algorithm_options
     from launch.options import data

@@ -14,10 +14,12 @@ def main(config: RunConfig) -> None:
     if config.output.list:
         from launch.options import choices
 
-        if "algorithm" in config.given:
-            choices.print_hyperparameters(config.algorithm)
-        else:
-            choices.print_all()
+        choices.show(config)
+        return
+    if config.output.seeds:
+        from launch.runs import seeds
+
+        seeds.train(config)
         return
     from launch.runs import federated
 

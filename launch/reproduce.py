@@ -15,7 +15,6 @@ instead of its data, which may be missing, to estimate the memory and the hours 
 
 import dataclasses
 import fnmatch
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Literal
@@ -131,6 +130,7 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
 
 
 def _check(args: ReproduceConfig) -> None:
+    from launch.runs import scripts
     from launch.studies import catalog
 
     if args.experiment is None:
@@ -142,9 +142,7 @@ def _check(args: ReproduceConfig) -> None:
         raise ConfigurationError(
             f"--experiment must be one of {', '.join(catalog.EXPERIMENTS)}; got {args.experiment!r}"
         )
-    cores = len(os.sched_getaffinity(0))
-    if args.jobs > cores:
-        raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
+    scripts.check_jobs(args.jobs)
     if args.estimate and args.jobs > 1:
         raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
     if args.estimate and (args.import_from or args.export_to):

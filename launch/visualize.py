@@ -5,7 +5,9 @@
     python -m launch.visualize --encoders=global=RUN,own=RUN/clients/0,other=RUN2 --images=train
 
 --run writes `run.html`, with which a run of `pretrain` or `centralized` ends, again: with the
-results of later evaluations, or of a run that was stopped. --compare writes `compare.html`.
+results of later evaluations, or of a run that was stopped. --compare writes `compare.html`. Of runs
+that differ in their seed alone it shows mean and deviation, and of two such groups with the same
+seeds the paired differences; the folder of a run with `--seeds` stands for all of its runs.
 
 --encoders, and --run for a run with clients' own encoders (`--personalized_clients`), compare
 encoders by the method of appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data
@@ -62,23 +64,20 @@ def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
     print(f"wrote {run_page.write(run, output, rebuilt.shown, rebuilt.partition, pictures)}")
 
 
-def _compare_runs(runs: list[pathlib.Path], config: VisualizeConfig) -> None:
+def _compare_runs(given: list[pathlib.Path], config: VisualizeConfig) -> None:
     from launch.outputs import output_folder, run_folder
-    from launch.pages import comparison_page, rebuilding, run_files
+    from launch.pages import comparison_page, run_files
     from tff_ssl.errors import ConfigurationError
 
+    runs = [run for folder in given for run in run_folder.runs_in(folder)]
     if len(runs) < 2:
-        raise ConfigurationError(f"--compare needs two runs or more; got {runs[0]}")
+        raise ConfigurationError(f"--compare needs two runs or more; got {given[0]}")
     for run in runs:
         run_files.read(run)
-    folders = dict(zip(comparison_page.run_names(runs), runs, strict=True))
     output = output_folder.choose(config.output.output_dir, "compare")
-    print(f"Writes compare.html of {', '.join(folders)} to {output}/", flush=True)
-    rebuilt = {name: rebuilding.rebuild(run, config, draw_seed=0) for name, run in folders.items()}
-    run_folder.make(output)
-    shown = {name: one.shown for name, one in rebuilt.items()}
-    partitions = {name: one.partition for name, one in rebuilt.items()}
-    print(f"wrote {comparison_page.write(folders, output, shown, partitions)}")
+    names = ", ".join(comparison_page.run_names(runs))
+    print(f"Writes compare.html of {names} to {output}/", flush=True)
+    print(f"wrote {comparison_page.compare(runs, config, output)}")
 
 
 SCRIPT = app.Script("visualize", main, VisualizeConfig)

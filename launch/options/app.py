@@ -179,7 +179,7 @@ def _print_command_to_continue() -> None:
         from launch.outputs import run_folder
 
         for command in run_folder.commands_to_resume():
-            print(f"continue with: {command}", flush=True)
+            print(f"{commands.CONTINUE}{command}", flush=True)
 
 
 def _check_docstrings() -> None:

@@ -1,15 +1,35 @@
 """Prints what can be chosen, for `--list`."""
 
-import dataclasses
+import textwrap
+from typing import Any
 
-from datasets import catalog, partition
+from datasets import catalog
+from datasets.partition import PARTITIONS
 from launch.options import hyperparameters
-from launch.options.run_config import AlgorithmConfig
+from launch.options.run_config import TOPICS, AlgorithmConfig, RunConfig
 from tff_ssl.algorithms import registry
-from tff_ssl.decentralized import topology
-from tff_ssl.models.dual_encoder import ENCODERS
+from tff_ssl.decentralized.topology import TOPOLOGIES
+from tff_ssl.models.dual_encoder import ENCODERS, DualEncoder
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
-from tff_ssl.views.policies import POLICIES
+from tff_ssl.views.policies import POLICIES, ViewPolicy
+
+_IMAGE = (32, 32, 3)  # Shape for which encoders are described; features do not depend on it.
+# Fields of a `ViewPolicy`, in words.
+_STEPS = {
+    "crop_area": "crop", "flip": "flip", "rotation": "rotation", "shear": "shear",
+    "scale": "zoom", "shift": "shift", "grayscale": "grayscale", "blur": "blur",
+    "solarize": "solarization",
+}  # fmt: skip
+
+
+def show(config: RunConfig) -> None:
+    """Prints what `--list` asks for: all names, a topic, or an algorithm's hyperparameters."""
+    if isinstance(config.output.list, str):
+        print_topic(config.output.list)
+    elif "algorithm" in config.given:
+        print_hyperparameters(config.algorithm)
+    else:
+        print_all()
 
 
 def print_hyperparameters(config: AlgorithmConfig) -> None:
@@ -25,21 +45,55 @@ def print_hyperparameters(config: AlgorithmConfig) -> None:
 
 
 def print_all() -> None:
-    """Prints all names that can be chosen."""
-    for name, algorithm in registry.ALGORITHMS.items():
-        print(f"algorithm {name}  {algorithm.summary}")
-        for field in dataclasses.fields(algorithm.hyperparameters):
-            print(f"hparam {name} {field.name.rstrip('_')}={field.default}")
-    described = {
-        "objective": {name: objective.summary for name, objective in OBJECTIVES.items()},
-        "dataset": catalog.names(),
-        "partition": {name: spec.description for name, spec in partition.PARTITIONS.items()},
-        "topology": {name: network.description for name, network in topology.TOPOLOGIES.items()},
-    }
-    for kind, texts in described.items():
-        for name, text in texts.items():
-            print(f"{kind} {name}  {text}")
-    for name in ENCODERS:
-        print(f"encoder {name}")
-    for name in POLICIES:
-        print(f"views {name}")
+    """Prints the names of all topics, and how to see more."""
+    width = max(map(len, TOPICS)) + 2
+    for topic in TOPICS:
+        text = ", ".join(_describe(topic))
+        print(
+            textwrap.fill(
+                text, 100, initial_indent=f"{topic:{width}}", subsequent_indent=" " * width
+            )
+        )
+    print(
+        f"\n--list=TOPIC, such as --list={TOPICS[0]}, describes each name in a line;\n"
+        "--list --algorithm=NAME explains the hyperparameters of an algorithm"
+    )
+
+
+def print_topic(topic: str) -> None:
+    """Prints a line for each name of a topic."""
+    texts = _describe(topic)
+    width = max(map(len, texts))
+    for name, text in texts.items():
+        print(f"{name:{width}}  {text}")
+
+
+def _describe(topic: str) -> dict[str, str]:
+    """The names of a topic, each with its description."""
+    if topic == "datasets":
+        return catalog.names()
+    if topic == "encoders":
+        return {name: _describe_encoder(name) for name in ENCODERS}
+    if topic == "views":
+        return {name: _describe_views(policy) for name, policy in POLICIES.items()}
+    if topic in ("partitions", "topologies"):
+        entries: Any = {"partitions": PARTITIONS, "topologies": TOPOLOGIES}[topic]
+        return {name: entry.description for name, entry in entries.items()}
+    entries = {"algorithms": registry.ALGORITHMS, "objectives": OBJECTIVES}[topic]
+    return {name: entry.summary for name, entry in entries.items()}
+
+
+def _describe_encoder(name: str) -> str:
+    kind = "vision transformer" if name.startswith("vit") else "convolutional network"
+    return f"{kind} with {DualEncoder(name, _IMAGE).features} features"
+
+
+def _describe_views(policy: ViewPolicy) -> str:
+    """The random steps of a policy that change something."""
+    defaults = ViewPolicy()
+    steps = [
+        word for name, word in _STEPS.items() if getattr(policy, name) != getattr(defaults, name)
+    ]
+    if policy.jitter:
+        steps.append(f"colour jitter (brightness {policy.brightness})")
+    return ", ".join(steps) or "the image as it is"

@@ -5,7 +5,7 @@ from typing import Any
 
 from absl import flags
 
-from launch.options import resuming, settings
+from launch.options import data, known_names, resuming, settings
 from launch.options.settings import Config
 
 
@@ -20,6 +20,7 @@ def parse(
 
     Raises:
       flags.Error: If a flag is unknown, or a value is not allowed.
+      ConfigurationError: If a name is nearly a right one, or `--data_dir` would not be read.
     """
     values = flags.FlagValues()
     values.append_flag_values(flags.FLAGS)  # Those of absl.
@@ -27,6 +28,12 @@ def parse(
     rest = values(list(argv))[1:]
     settings.check_numbers(values)
     own = settings.settings(cls, script)
-    given = [name for name in own if values[name].present]
+    # An empty value takes back a flag that is not recorded.
+    given = [n for n in own if values[n].present and (own[n].recorded or values[n].value)]
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
-    return resuming.resumed(config, before) if before else config, rest
+    known_names.check(config)
+    resumed = resuming.resumed(config, before) if before else config
+    values = settings.flat(resumed)
+    if "run" not in values:  # Otherwise the run may have another data set.
+        data.check_folder(values.get("dataset"), values.get("data_dir"), config.given)
+    return resumed, rest

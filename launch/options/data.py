@@ -1,5 +1,7 @@
 """Loads the images that a configuration names."""
 
+from collections.abc import Collection
+
 from datasets import catalog
 from datasets.image_dataset import ImageDataset
 from launch.options.image_config import DataConfig
@@ -12,6 +14,15 @@ def load_dataset(data: DataConfig) -> ImageDataset:
     for note in dataset.notes:
         print(f"note: {note}", flush=True)
     return dataset
+
+
+def check_folder(dataset: str | None, data_dir: str | None, given: Collection[str]) -> None:
+    """Raises `ConfigurationError` if `--data_dir` is given, and the data set does not read it."""
+    if "data_dir" in given and dataset == "digits":
+        raise ConfigurationError(
+            f"--data_dir={data_dir} is not read by --dataset=digits: add --dataset=case_folder for "
+            "a folder of images, or leave it out"
+        )
 
 
 def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encoder: str) -> None:

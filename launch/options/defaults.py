@@ -56,5 +56,5 @@ def shown(config: Settings) -> dict[str, str]:
             found[name] = str(resolved[name])
     if "per_case" in values and values["per_case"] is None:
         has_cases = values["dataset"] == "case_folder" and case_folder.has_cases(values["data_dir"])
-        found["per_case"] = "yes" if has_cases else "no"
+        found["per_case"] = "true" if has_cases else "false"
     return found

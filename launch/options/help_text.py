@@ -88,15 +88,13 @@ def _with_value(setting: Setting, value: Any, known: dict[str, str]) -> str:
     """The flag with its value, as on a command line."""
     if setting.repeated and value:
         return " ".join(f"--{setting.name}={item}" for item in value)
-    if setting.kind is bool and setting.name not in known:
-        return f"--{'' if value else 'no'}{setting.name}"
     return f"--{setting.name}={known.get(setting.name, _shown(value))}"
 
 
 def _shown(value: Any) -> str:
     """A flag's value as text; `(none)` for flags without one."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(map(str, value)) or "(none)"
     return "(none)" if value is None else str(value)

@@ -23,7 +23,7 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
       assignments: Texts `name=value`; a name's trailing underscore (`lambda_`) may be left out. The
         last value of a name counts.
     """
-    fields = {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
+    fields = dict(zip(names(cls), dataclasses.fields(cls), strict=True))
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -40,6 +40,11 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
         return cls(**values)
     except ValueError as error:
         raise ConfigurationError(f"--hparam: {error}") from error
+
+
+def names(cls: type) -> list[str]:
+    """The names of an algorithm's hyperparameters, without the underscore of `lambda_`."""
+    return [field.name.rstrip("_") for field in dataclasses.fields(cls)]
 
 
 def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, Any]]:

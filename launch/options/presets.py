@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
+from launch.options import known_names
 from tff_ssl.errors import ConfigurationError
 
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
@@ -28,6 +29,8 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     path = _DIGITS / f"{name}.flags"
     if path.exists():
         return path
+    if known_names.nearest("algorithm", name):
+        return None  # The name is wrong, and is refused when the flags are read.
     # Imported here, because it takes seconds and most algorithms have a preset of their own.
     from tff_ssl.algorithms import registry
 

@@ -27,6 +27,10 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     if not folders:
         raise ConfigurationError("--resume needs --output_dir=RUN, the folder of the run")
     folder = pathlib.Path(folders[-1])
+    if not folder.exists():
+        raise ConfigurationError(
+            f"--resume: --output_dir={folder} does not exist; leave --resume out to start a run"
+        )
     content = run_folder.read_config(folder)
     if content:
         run_folder.check_script(folder, content["flags"], script)
@@ -35,7 +39,17 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
                 f"--output_dir={folder} holds a run of an earlier release, which this one cannot "
                 "resume: start it anew in another folder"
             )
+    elif (runs := run_folder.seed_runs(folder)) and not presets.given(argv, "seeds"):
+        seeds = ",".join(map(str, runs))
+        raise ConfigurationError(
+            f"--output_dir={folder} holds runs of several seeds: add --seeds={seeds}"
+        )
     return content
+
+
+def without_request(argv: Sequence[str]) -> list[str]:
+    """The command line without `--resume`."""
+    return [argument for argument in argv if not _RESUME.fullmatch(argument)]
 
 
 def _is_given(argv: Sequence[str]) -> bool:

@@ -12,7 +12,21 @@ from launch.options.settings import FEDERATED, Settings, flag, section
 from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
-_RESUMED = (*_TRAINING, "detect")
+_RESUMED = ("pretrain", "lower", "centralized", "detect")
+_WITH_SEEDS = ("pretrain", "centralized", "evaluate", "sweep")
+# What `--list=TOPIC` describes; see `launch.options.choices`.
+TOPICS = (
+    "algorithms", "objectives", "datasets", "partitions", "topologies", "encoders", "views",
+)  # fmt: skip
+_HPARAM_VALUES = (
+    "NAME=A,B, the values to try of a hyperparameter; repeatable. --list shows the names."
+)
+_EVALUATION_SEEDS = (
+    "Seeds to evaluate with instead of --seed. If --run is the folder of a training with --seeds, "
+    "evaluate its runs of these seeds, each with its own seed; otherwise evaluate the run with "
+    "each of these seeds, which draw other labels and untrained encoders. Each has a folder seed_N "
+    "in --output_dir, by default in --run, with summary.csv and compare.html of all beside them."
+)
 _CLIENTS_OF_BATCH = "Number of clients whose examples form a batch, for --batches=cohorts."
 
 
@@ -28,11 +42,11 @@ class AlgorithmConfig:
       hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.
     """
 
-    algorithm: str = flag("dcco", scripts=FEDERATED)
+    algorithm: str = flag("dcco", scripts=("pretrain", "lower"))
     objective: str | None = flag(
         None, in_script={"centralized": ("cco", "Name of the loss; --list shows all.")}
     )
-    hparam: tuple[str, ...] = flag((), repeated=True)
+    hparam: tuple[str, ...] = flag((), repeated=True, in_script={"sweep": ((), _HPARAM_VALUES)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,18 +242,28 @@ class OutputConfig:
     Attributes:
       output_dir: Folder for the results. Default: a new one in results/.
       seed: Seed of all randomness.
+      seeds: Seeds to train with instead of --seed, one run after another, each in a folder seed_N
+        in --output_dir. In the end, summary.csv and compare.html there have mean and deviation.
       checkpoint_every: Number of {unit} between two checkpoints.
       resume: Continue the run in --output_dir.
-      list: Print what can be chosen, and exit.
+      list: Print the names that can be chosen, or those of one topic with a line each, and exit.
     """
 
     output_dir: str | None = None
     seed: int = flag(0, 0, 2**31 - 1)
-    checkpoint_every: int = flag(50, 1, scripts=_RESUMED)
+    seeds: tuple[int, ...] = flag(
+        (), 0, 2**31 - 1, scripts=_WITH_SEEDS, recorded=False,
+        in_script={
+            "evaluate": ((), _EVALUATION_SEEDS),
+            "sweep": ((), "Seeds of each trial, instead of --seed."),
+        },
+    )  # fmt: skip
+    checkpoint_every: int = flag(50, 1, scripts=(*_RESUMED, "sweep"))
     resume: bool = flag(False, scripts=_RESUMED)
-    list: bool = flag(
-        False, scripts=_RESUMED, in_script={"detect": (False, "Print hyperparameters and exit.")}
-    )
+    list: bool | str = flag(
+        False, scripts=(*_RESUMED, "sweep"), choices=TOPICS,
+        in_script={"detect": (False, "Print hyperparameters and exit.", ())},
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,7 +67,7 @@ class VisualizeConfig(ScriptConfig):
       run: Run whose page is written, by default into the run itself. Encoders in its clients/ are
         compared with its own. A client's encoder is the one after its local training if that is
         kept (fedbn with --hparam=keep_local=true, featarc), otherwise its personalized one.
-      compare: RUN,RUN,...: runs to put side by side.
+      compare: RUN,RUN,...: runs to put side by side, or folders with the runs of --seeds.
       images: Split whose features --encoders shows.
       max_images: Largest number of images of --encoders; labelled ones if there are any, evenly
         over the classes.

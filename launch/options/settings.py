@@ -19,7 +19,7 @@ from launch.options import hyperparameters
 from launch.options.hyperparameters import LARGEST_INTEGER
 from tff_ssl.errors import ConfigurationError
 
-FEDERATED = ("pretrain", "lower")  # The scripts with all flags of federated runs.
+FEDERATED = ("pretrain", "lower", "sweep")  # The scripts with all flags of federated runs.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,10 @@ class Setting(NamedTuple):
       is_list: Whether its value is a tuple.
       low: Smallest number that it takes, also in a list.
       high: Largest number that it takes.
-      choices: Texts that it takes, if not all.
+      choices: Texts that it takes, if not all; a bool takes them beside true and false.
       repeated: Whether a list is given by repeating the flag instead of with commas.
       instead_of: Flag in place of which it may be given; the last of the two counts.
+      recorded: Whether it is in `config.json`; other flags are of a command, not of a run.
     """
 
     name: str
@@ -63,14 +64,15 @@ class Setting(NamedTuple):
     choices: Sequence[str] = ()
     repeated: bool = False
     instead_of: str = ""
+    recorded: bool = True
 
 
 def flag(default: Any, low: float | None = None, high: float | None = None, **more: Any) -> Any:
     """A field that is a flag, with attributes of a `Setting`; a `Literal` needs no `choices`.
 
     Further arguments are `scripts`, the ones that have the flag, if not all with the section do;
-    `names`, a text for `{names}` in its help; and `in_script`, default and help text by the name of
-    a script in which they differ.
+    `names`, a text for `{names}` in its help; and `in_script`, default, help text and perhaps
+    choices by the name of a script in which they differ.
     """
     return dataclasses.field(default=default, metadata={"low": low, "high": high, **more})
 
@@ -97,7 +99,10 @@ def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
         if typing.get_origin(hint) is typing.Literal:
             hint, declared["choices"] = str, typing.get_args(hint)
         text = texts[field.name].replace("{names}", names).replace("{unit}", unit)
-        default, text = declared.pop("in_script", {}).get(script, (field.default, text))
+        of_script = declared.pop("in_script", {}).get(script, (field.default, text))
+        default, text, *choices = of_script
+        if choices:
+            declared["choices"] = choices[0]
         found[field.name] = Setting(field.name, "", *_kind(hint), default, text, **declared)
     return found
 
@@ -113,7 +118,8 @@ def own_fields(config: Any) -> list[dataclasses.Field]:
 def _kind(hint: Any) -> tuple[type, bool]:
     """The type of a field's value, or of its items, without None; and whether it is a tuple."""
     if isinstance(hint, types.UnionType):
-        (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+        # A bool that also takes choices is `bool | str`.
+        hint, *_ = (part for part in typing.get_args(hint) if part is not types.NoneType)
     return (typing.get_args(hint)[0], True) if typing.get_origin(hint) is tuple else (hint, False)
 
 
@@ -127,6 +133,8 @@ def define(cls: type, script: str, values: flags.FlagValues) -> None:
         elif setting.is_list:
             flags.DEFINE_flag(_ListFlag(setting, values), values)
             _bound_list(setting, values)
+        elif setting.kind is bool and setting.choices:
+            flags.DEFINE_flag(_BoolOrChoice(setting), values)
         elif setting.kind is bool:
             flags.DEFINE_boolean(name, default, text, flag_values=values)
         elif setting.choices:
@@ -151,6 +159,28 @@ class _ListFlag(flags.Flag):
         super().parse(argument)
         if self.value and self._other:
             self._values[self._other].unparse()
+
+
+class _BoolOrChoice(flags.Flag):
+    """A bool that also takes choices: `--list`, `--nolist` or `--list=encoders`."""
+
+    def __init__(self, setting: Setting):
+        serializer, default = flags.ArgumentSerializer(), setting.default
+        parser = _BoolOrChoiceParser(setting.choices)
+        super().__init__(parser, serializer, setting.name, default, setting.help, boolean=True)
+
+
+class _BoolOrChoiceParser(flags.ArgumentParser):
+    def __init__(self, choices: Sequence[str]):
+        self._choices = choices
+
+    def parse(self, argument: Any) -> bool | str:
+        if argument in self._choices:
+            return argument
+        try:
+            return flags.BooleanParser().parse(argument)
+        except ValueError:
+            raise ValueError(f"value should be one of {', '.join(self._choices)}") from None
 
 
 def _bound_list(setting: Setting, values: flags.FlagValues) -> None:
@@ -209,6 +239,8 @@ def _typed(setting: Setting, value: Any) -> Any:
     """A value of the field's type; JSON and flags may hold numbers as texts."""
     if value is None and setting.default is None:
         return None
+    if setting.kind is bool and value in setting.choices:
+        return value
     if setting.is_list and isinstance(value, list | tuple):
         return tuple(_typed(setting._replace(is_list=False), item) for item in value)
     allowed: Any = {int: int | str, float: int | float | str}.get(setting.kind, setting.kind)
@@ -245,6 +277,8 @@ def to_json(config: Settings) -> dict[str, Any]:
     content: dict[str, Any] = {"script": config.script}
     values = flat(config)
     for name, setting in settings(type(config), config.script).items():
+        if not setting.recorded:
+            continue
         inside = content.setdefault(setting.section, {}) if setting.section else content
         inside[name] = json_value(values[name])
     return content

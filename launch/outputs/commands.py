@@ -6,6 +6,8 @@ import shlex
 import shutil
 import sys
 
+CONTINUE = "continue with: "  # Precedes the command that continues a script that was stopped.
+
 
 def module(name: str, *arguments: str) -> str:
     """The command that runs a Python module, with quoted arguments, in this process's environment.

@@ -25,6 +25,7 @@ _CHANGEABLE_FLAGS = {
 _locked: dict[pathlib.Path, pathlib.Path] = {}
 # Entries of `config.json` besides the flags of the run.
 _ABOUT = ("given", "versions", "git_commit", "rounds_before")
+_OF_SEED = "seed_"  # Start of the name of a run's folder, with `--seeds`.
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
@@ -180,6 +181,28 @@ def is_stopped(folder: pathlib.Path) -> bool:
     """Whether a folder has a run with checkpoints, and without an encoder."""
     is_run = (folder / "config.json").exists() and not (folder / "encoder").is_dir()
     return is_run and any(folder.glob("checkpoints/*.npz"))
+
+
+def seed_runs(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+    """The runs of `--seeds` in a folder, by seed, in order; none if the folder is a run itself."""
+    if (folder / "config.json").exists():
+        return {}
+    found = {}
+    for path in folder.glob(f"{_OF_SEED}*/config.json"):
+        seed = path.parent.name.removeprefix(_OF_SEED)
+        if seed.isdecimal():
+            found[int(seed)] = path.parent
+    return dict(sorted(found.items()))
+
+
+def of_seed(folder: pathlib.Path, seed: int) -> pathlib.Path:
+    """The folder of a seed of `--seeds`."""
+    return folder / f"{_OF_SEED}{seed}"
+
+
+def runs_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The runs of `--seeds` in a folder; otherwise the folder itself."""
+    return list(seed_runs(folder).values()) or [folder]
 
 
 def name_of_model(run: pathlib.Path) -> str:

@@ -1,6 +1,8 @@
 """Tables that scripts print."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -10,3 +12,13 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
         "  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:])])
         for name, *cells in rows
     )
+
+
+def as_csv(rows: Sequence[Mapping[str, object]]) -> str:
+    """The text of a CSV file with the columns of all rows, in their order; None is left empty."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from datasets import describe
 from launch.outputs import plots
+from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.methods import COLOURS
 from tff_ssl.reporting.page import Picture
 
@@ -61,18 +62,13 @@ def results_by_protocol(results: Sequence[Mapping[str, Any]]) -> dict[str, list[
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
         if "accuracy" in result:
-            name = result["protocol"].replace("_", " ")
-            if "pretrained_on" in result:
-                name += f" on {result['dataset']}"
-            groups.setdefault(name, []).append(result)
+            groups.setdefault(over_seeds.measured(result).name(), []).append(result)
     return groups
 
 
 def labels_text(result: Mapping[str, Any]) -> str:
     """The number of labels of a result, such as `5 labels a class`."""
-    per_class = result.get("labels_per_class")
-    count = per_class or result["labels"]
-    return f"{count:,} label{'' if count == 1 else 's'}{' a class' if per_class else ''}"
+    return over_seeds.measured(result).labels_text()
 
 
 def probe_charts(results: Sequence[Mapping[str, Any]]) -> list[Picture]:

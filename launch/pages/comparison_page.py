@@ -2,10 +2,10 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from launch.outputs import plots
-from launch.pages import charts, image_samples, run_files, run_text
+from launch.options.script_configs import VisualizeConfig
+from launch.outputs import plots, run_folder
+from launch.pages import charts, image_samples, rebuilding, run_files, run_text, seed_groups
 from launch.pages.run_files import RunFiles
 from launch.pages.run_page import TRAINED, Shown
 from tff_ssl.reporting.page import Grid, Page, Picture, replace_file
@@ -23,25 +23,32 @@ def run_names(folders: Sequence[pathlib.Path]) -> list[str]:
     return [f"{number}: {folder}" for number, folder in enumerate(folders, 1)]
 
 
+def compare(
+    folders: Sequence[pathlib.Path], config: VisualizeConfig, output: pathlib.Path
+) -> pathlib.Path:
+    """Writes `compare.html` of runs into a folder, which is created, and returns its path."""
+    runs = dict(zip(run_names(folders), map(run_files.read, folders), strict=True))
+    rebuilt = {
+        name: rebuilding.rebuild(run.folder, config, draw_seed=0) for name, run in runs.items()
+    }
+    for name, run in runs.items():
+        runs[name] = run._replace(partition=run.partition or rebuilt[name].partition)
+    run_folder.make(output)
+    return write(runs, output, {name: one.shown for name, one in rebuilt.items()})
+
+
 def write(
-    folders: Mapping[str, pathlib.Path],
-    output: pathlib.Path,
-    shown: Mapping[str, Shown | None],
-    partitions: Mapping[str, Mapping[str, Any] | None],
+    runs: Mapping[str, RunFiles], output: pathlib.Path, shown: Mapping[str, Shown | None]
 ) -> pathlib.Path:
     """Writes `compare.html`, and returns its path.
 
     Args:
       shown: Images and encodings of each run; None for a run without an encoder.
-      partitions: Content of `partition.json` for runs that have no such file.
     """
-    runs = {}
-    for name, folder in folders.items():
-        run = run_files.read(folder)
-        runs[name] = run._replace(partition=run.partition or partitions[name])
     *names, last = runs
     page = Page(" and ".join(filter(None, (", ".join(names), last))))
     page.add_grid(_overview(runs))
+    _add_seeds(page, runs)
     probes = charts.compared_probes({name: run.results for name, run in runs.items()})
     if probes:
         page.add_section("Test accuracy")
@@ -55,7 +62,7 @@ def write(
         for name, run in runs.items()
         if run.metrics
     }
-    if curves:
+    if curves and len({run.folder for run in runs.values()}) > 1:
         page.add_section("Learning curves")
         page.add_paragraph("Losses can be compared only between runs with the same objective.")
         page.add_pictures(charts.compared_curves(curves))
@@ -86,6 +93,29 @@ def _overview(runs: Mapping[str, RunFiles]) -> Grid:
     ]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     return [["", *runs], *(row for row in rows if set(row[1:]) != {"-"})]
+
+
+def _add_seeds(page: Page, runs: Mapping[str, RunFiles]) -> None:
+    """Adds mean and deviation of runs that differ in their seed alone, if there are any."""
+    groups = seed_groups.group(runs)
+    if len(groups) == len(runs):
+        return
+    accuracies, differences = seed_groups.accuracy_grid(groups), seed_groups.pair_grid(groups)
+    page.add_section("Mean and deviation over seeds")
+    page.add_paragraph(
+        "Runs that differ in their seed alone are one column: the mean test accuracy in percent "
+        "and its standard deviation over the seeds. The gain is the accuracy minus that of the "
+        "untrained encoder of the same seed."
+    )
+    page.add_grid(accuracies)
+    page.add_pictures(charts.compared_probes(seed_groups.mean_results(groups)))
+    if len(differences) > 1:
+        page.add_paragraph(
+            "Paired differences in points: the accuracies of two columns with the same seeds are "
+            "subtracted seed by seed. What a seed changes in both, such as the drawn labels, "
+            "cancels out, so that the deviation is that of the difference."
+        )
+        page.add_grid(differences)
 
 
 def _megabytes(size: float | None) -> str:

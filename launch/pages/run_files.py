@@ -58,6 +58,19 @@ class RunFiles(NamedTuple):
         return np.array([float(row[name]) for row in self.metrics if row.get(name)])
 
 
+def of_evaluation(run: pathlib.Path, output: pathlib.Path, flags: Mapping[str, Any]) -> RunFiles:
+    """A run with the results that an evaluation with these flags has written to `output`.
+
+    The flags are also those of an encoder that has no run.
+    """
+    results = records.entries(records.read_results(output))
+    if not run_folder.read_config(run):
+        return RunFiles(run, {"flags": flags}, results, [], None)
+    of_run = read(run)
+    config = {**of_run.config, "flags": {**of_run.flags, "seed": flags["seed"]}}
+    return of_run._replace(config=config, results=results, partition=None)
+
+
 def read(folder: pathlib.Path) -> RunFiles:
     """Reads the files of a run."""
     config = run_folder.read_config(folder)

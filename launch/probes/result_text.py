@@ -3,6 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launch.outputs import tables
+from tff_ssl.reporting import over_seeds
+from tff_ssl.reporting.over_seeds import Figures, Measured
+
 COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
 BASELINES = {
@@ -60,6 +64,27 @@ def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
             "(--views), more images in a round (--clients_per_round), more training images"
         ]
     return []
+
+
+def format_seeds(seeds: Sequence[int], found: Mapping[Measured, Figures]) -> str:
+    """A table of mean and sample standard deviation over seeds, with the gain over no training.
+
+    Args:
+      found: Result of `over_seeds.collect`.
+    """
+    names = {"random_encoder": "untrained", "raw_pixels": "raw pixels"}
+    shown = [key for key in names if any(key in f.baselines for f in found.values())]
+    title = f"test accuracy, seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+    rows = [[title, "encoder", *(names[key] for key in shown), "gain over untrained"]]
+    for one, figures in found.items():
+        scores = [figures.accuracy, *(figures.baselines.get(key, {}) for key in shown)]
+        spreads = [over_seeds.spread(by_seed.values()) for by_seed in scores]
+        name = f"{one.name()}, {one.labels_text()}"
+        note = "" if len(figures.accuracy) == len(seeds) else f" ({len(figures.accuracy)} seeds)"
+        cells = [spread.text() if spread.seeds else "-" for spread in spreads]
+        gain = figures.gain()
+        rows.append([f"{name}{note}", *cells, gain.text(sign="+") if gain else "-"])
+    return tables.aligned(rows)
 
 
 def _gap(result: Mapping[str, Any], baseline: str) -> float:

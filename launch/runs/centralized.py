@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import adapting, data, defaults, hyperparameters, pretrained, settings
+from launch.options import adapting, choices, data, defaults, hyperparameters, pretrained, settings
 from launch.options import clients as client_options
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
@@ -90,7 +90,10 @@ def _build(
 
 
 def print_choices(config: RunConfig) -> None:
-    """Prints the objectives, and the hyperparameters of the chosen one."""
+    """Prints the objectives, and the hyperparameters of the chosen one; or a topic of `--list`."""
+    if isinstance(config.output.list, str):
+        choices.print_topic(config.output.list)
+        return
     check_objective(config.objective)
     for name in GENERAL_OBJECTIVES:
         print(f"objective {name}  {OBJECTIVES[name].summary}")

@@ -49,6 +49,7 @@ def evaluate(config: EvaluateConfig) -> None:
     encoder = saved_model.load_encoder(encoder_folder, config.run_saved_model_graph)
     if config.protocol == "transfer" and config.data.image_size is None:
         config = settings.replace(config, image_size=encoder.image_shape[0])
+    data.check_folder(config.data.dataset, config.data.data_dir, config.given)
     dataset = data.load_dataset(config.data)
     config = adapting.fit_evaluation(dataset, config).announced()
     shape = encoder.image_shape

@@ -52,6 +52,12 @@ def late(named, flags):
         ("objective", ["--objective=nosuch"]),
         ("dataset", ["--dataset=nosuch"]),
         ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
+        ("--data_dir=/tmp is not read by --dataset=digits", ["--data_dir=/tmp"]),
+        ("--algorithm=fedAvg: did you mean fedavg?", ["--algorithm=fedAvg"]),
+        (
+            "--resume: --output_dir=/nonexistent/run does not exist",
+            ["--resume", "--output_dir=/nonexistent/run"],
+        ),
         ("clients_per_round", ["--clients_per_round=1000000"]),
         ("hparam", ["--hparam=nosuch=1"]),
         ("hparam", ["--hparam=server_optimizer=nosuch"]),

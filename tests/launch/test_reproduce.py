@@ -17,8 +17,8 @@ import pytest
 from launch import reproduce as launch_reproduce
 from launch.options import app
 from launch.outputs import run_folder
+from launch.runs import scripts as scripts_module
 from launch.studies.engine import exchange, runner
-from launch.studies.engine import scripts as scripts_module
 from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.algorithms import registry

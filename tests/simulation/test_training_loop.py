@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import math
 import pathlib
 import pickle
@@ -556,3 +557,31 @@ def test_unpack_refuses_a_state_of_another_shape():
     packed = packing.pack([np.zeros(3, np.float32)])
     with pytest.raises(ValueError, match="another shape"):
         packing.unpack(packed, [np.zeros(2, np.float32)])
+
+
+@pytest.mark.parametrize("before", [0, 20])  # A run that is resumed traces in its first round, too.
+def test_the_remaining_time_leaves_the_tracing_round_out(monkeypatch, capsys, before):
+    seconds = iter([100.0, 120.0, 140.0])  # After rounds; the first one took long.
+    monkeypatch.setattr(training_loop.time, "monotonic", lambda: next(seconds))
+    progress = training_loop._Progress(before, before + 10)
+    for done in (1, 2, 3):
+        progress.show(before + done, {"loss": 0.5})
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == f"round {before + 1}/{before + 10}  loss 0.5"
+    assert second.endswith("0.05 rounds/s  160 s left")  # 20 seconds a round.
+    assert third.endswith("0.05 rounds/s  140 s left")
+
+
+def test_a_bar_measures_its_speed_after_the_first_round():
+    clock = [0.0]
+    bar = training_loop._Bar(total=10, file=io.StringIO())
+    bar._time = lambda: clock[0]
+    bar.start_t = bar.last_print_t = 0.0
+    clock[0] = 60.0
+    bar.reset_speed(1)
+    assert bar.format_dict["elapsed"] == 0
+    clock[0] = 62.0
+    bar.update()
+    assert bar.n == 2
+    assert bar.format_dict["rate"] == pytest.approx(0.5)
+    bar.close()

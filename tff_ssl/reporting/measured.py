@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.records import Run
 
 ROUND = "round"  # Name of the number of rounds among the costs of a curve.
@@ -91,10 +92,8 @@ def select(runs: Sequence[Run], selector: Selector) -> Value:
                     figures.append(_figure(run, entry, selector))
                 break
     failed = sum(bool(run.failure) for run in runs)
-    if not figures:
-        return Value(math.nan, 0.0, 0, failed)
-    std = float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0
-    return Value(float(np.mean(figures)), std, len(figures), failed)
+    mean, deviation, count = over_seeds.spread(figures)
+    return Value(mean, deviation or 0.0, count, failed)
 
 
 def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:

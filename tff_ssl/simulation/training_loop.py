@@ -323,33 +323,51 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
     replace_table(path, [*rows[:1], *kept])
 
 
+class _Bar(tqdm.tqdm):
+    """A bar whose speed can be measured anew."""
+
+    def reset_speed(self, done: int) -> None:
+        """Shows `done` rounds, and measures the speed from now on."""
+        self.n = self.last_print_n = self.initial = done
+        self.unpause()  # Moves the start by the time since the last printing.
+        self.start_t = self.last_print_t
+        self.refresh()
+
+
 class _Progress:
-    """Progress of a run: a bar on a terminal, otherwise a line every few seconds."""
+    """Progress of a run: a bar on a terminal, otherwise a line every few seconds.
+
+    Speed and remaining time leave out the first round, in which the graphs are traced.
+    """
 
     def __init__(self, done: int, rounds: int):
         self._rounds = rounds
-        self._first, self._start, self._last = done, time.monotonic(), -math.inf
+        # Number of rounds from which the speed is measured, and their time; set by the first round.
+        self._first, self._start, self._last = -1, 0.0, -math.inf
         self._bar = None
         if sys.stderr.isatty():
-            self._bar = tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
+            self._bar = _Bar(total=rounds, initial=done, unit="round", dynamic_ncols=True)
 
     def show(self, done: int, metrics: dict[str, float]) -> None:
         shown = {name: f"{metrics[name]:.4g}" for name in ("loss", "epsilon") if name in metrics}
+        now, is_first = time.monotonic(), self._first < 0
+        if is_first:
+            self._first, self._start = done, now
         if self._bar is not None:
             self._bar.set_postfix(shown, refresh=False)
-            self._bar.update()
+            if is_first:
+                self._bar.reset_speed(done)
+            else:
+                self._bar.update()
             return
-        now = time.monotonic()
         if now - self._last < _LINE_SECONDS and done < self._rounds:
             return
         self._last = now
-        rate = (done - self._first) / (now - self._start)
-        left = (self._rounds - done) / rate
-        print(
-            f"round {done}/{self._rounds}  {'  '.join(map(' '.join, shown.items()))}  "
-            f"{rate:.2f} rounds/s  {left:.0f} s left",
-            flush=True,
-        )
+        parts = [f"round {done}/{self._rounds}", *map(" ".join, shown.items())]
+        if not is_first and now > self._start:
+            rate = (done - self._first) / (now - self._start)
+            parts += [f"{rate:.2f} rounds/s", f"{(self._rounds - done) / rate:.0f} s left"]
+        print("  ".join(parts), flush=True)
 
     def note(self, text: str) -> None:
         self.close()

@@ -1,10 +1,8 @@
 """Runs the cells of an experiment, each in a process of its own, and several at once on demand."""
 
-import concurrent.futures
 import dataclasses
-import os
+import functools
 import pathlib
-import queue
 import shutil
 import threading
 import time
@@ -13,8 +11,8 @@ from typing import Any
 
 from launch.options import presets, resuming
 from launch.outputs import commands, run_folder, tables
-from launch.studies.engine import scripts
-from launch.studies.engine.scripts import run_script
+from launch.runs import scripts
+from launch.runs.scripts import run_script
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records, report
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -70,56 +68,18 @@ def _run_all(
     pending: Sequence[tuple[Cell, int]], experiment: Experiment, folder: pathlib.Path, args: Any
 ) -> None:
     """Runs the pending cells, `args.jobs` at once; writes the report after each."""
-    core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
-    cores = sorted(os.sched_getaffinity(0))
-    for job in range(args.jobs):
-        core_shares.put(cores[job :: args.jobs])
-    submitted: dict[tuple[str, int], concurrent.futures.Future[str]] = {}
-    failed = threading.Event()
-
-    def run_cell(number: int, cell: Cell, seed: int) -> str:
-        if cell.needs and (cell.needs, seed) in submitted:
-            # The needed cell was submitted earlier: it is done, or runs in another thread.
-            submitted[cell.needs, seed].result()
-        if failed.is_set():
-            return ""
-        _print_line(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
-        try:
-            return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
-        except BaseException as error:
-            failed.set()
-            if args.jobs > 1 and not scripts.is_ending():
-                _print_line(f"    {error}; no other run is started; those in progress are finished")
-            raise
-
-    start = time.monotonic()
-    # Affinity belongs to a thread, and the processes that the thread starts inherit it.
-    with concurrent.futures.ThreadPoolExecutor(
-        args.jobs, initializer=lambda: os.sched_setaffinity(0, core_shares.get())
-    ) as pool:
-        for k, (cell, seed) in enumerate(pending, start=1):
-            submitted[cell.name, seed] = pool.submit(run_cell, k, cell, seed)
-        jobs = list(submitted.values())
-        try:
-            for done, ended in enumerate(concurrent.futures.as_completed(jobs), start=1):
-                outcome = ended.result()
-                if not outcome:
-                    continue
-                minutes = (time.monotonic() - start) / 60
-                left = minutes / done * (len(pending) - done)
-                _print_line(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left")
-                _write_report(experiment, folder)
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                scripts.interrupt()  # The scripts save their states before they end.
-                _print_line(f"stopped; continue with: {command_to_continue(folder, args)}")
-            else:
-                # After a failure, the runs of other cells end first. `wait` would not do, because
-                # it never returns after futures were cancelled.
-                pool.shutdown()
-                _write_report(experiment, folder)
-            raise
+    jobs = [
+        scripts.Job(
+            f"{cell.name}, seed {seed}",
+            functools.partial(_run_cell, cell, seed, folder, args),
+            f"{cell.needs}, seed {seed}" if cell.needs else None,
+        )
+        for cell, seed in pending
+    ]
+    scripts.run_all(
+        jobs, args.jobs, lambda: _write_report(experiment, folder),
+        lambda: command_to_continue(folder, args),
+    )  # fmt: skip
 
 
 def command_to_continue(folder: pathlib.Path, args: Any) -> str:
@@ -127,11 +87,6 @@ def command_to_continue(folder: pathlib.Path, args: Any) -> str:
     known = {"experiment", "scale", "dataset", "rounds", "data_dir", "output_dir"}
     own = resuming.as_arguments(args, args.given - known - identity_of_algorithm(args).keys())
     return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
-
-
-def _print_line(line: str) -> None:
-    """Prints a line and its end in one call, because other threads print too."""
-    print(f"{line}\n", end="", flush=True)
 
 
 def identity(experiment: Experiment, args: Any) -> dict[str, Any]:
@@ -245,7 +200,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
             shutil.rmtree(output)
             output.mkdir()
     before = {"seconds": 0, "evaluations": [], **records.read_summary(output)}
-    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    data = _data_flags(args, cell.flags)
     needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
     if needed and needed.exists():
         return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
@@ -261,6 +216,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     for evaluation in cell.evaluations:
         if _is_evaluated(evaluation, before):
             continue
+        data = _data_flags(args, [*cell.flags, *evaluation])
         arguments = ["evaluate", f"--run={output}", *data, *evaluation]
         if failure := run_script(arguments, output / "log.txt"):
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
@@ -278,6 +234,13 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     return "done"
 
 
+def _data_flags(args: Any, flags: Sequence[str]) -> list[str]:
+    """The flag of the data's folder for a script with these flags; the digits read none."""
+    if not args.data_dir or effective_flags(flags).get("dataset") == "digits":
+        return []
+    return [f"--data_dir={args.data_dir}"]
+
+
 def _fail(cell: Cell, output: pathlib.Path, reason: str) -> str:
     """Records that a run has failed, and returns the outcome."""
     content = {"reason": reason, "flags": effective_flags(cell.flags)}
@@ -293,7 +256,6 @@ def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
 
 def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
     """Draws each partition with seed 0; those that need a run once it is done."""
-    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     cells = {cell.name: cell for cell in experiment.cells}
     for name, cell_name in experiment.partitions.items():
         cell = cells[cell_name]
@@ -306,6 +268,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) ->
         given = presets.expand(cell.flags)
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
+        data = _data_flags(args, cell.flags)
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
         if failure := run_script(["partition_report", *arguments], output / "log.txt"):
             raise TrainingError(f"the partition {name}: {failure}")

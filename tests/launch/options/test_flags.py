@@ -97,7 +97,7 @@ def test_names_with_underscores_in_help_texts_exist():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["pretrain", "centralized", "lower", "reproduce"])
+@pytest.mark.parametrize("script", ["pretrain", "centralized", "lower", "reproduce", "sweep"])
 def test_a_script_prints_its_help_without_slow_imports(project_root, script):
     code = (
         f"import runpy, sys; sys.argv = ['{script}', '--help']\n"

@@ -44,7 +44,6 @@ def explanation(text, heading):
 def test_each_flag_of_pretrain_has_one_place_below_a_topic():
     text, ours = text_of(), settings.settings(RunConfig, "pretrain")
     names = [re.match(r"--(\w+)", heading)[1] for heading in headings(text)]
-    names = [name if name in ours else name.removeprefix("no") for name in names]
     assert sorted(names) == sorted(ours)
     assert "This script" not in text.splitlines()  # Every flag of `pretrain` has a topic.
     topics = help_text.topics(RunConfig(script="pretrain"))
@@ -60,7 +59,7 @@ def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line():
     text = text_of(preset, "--clients_per_round=8")
     shown = headings(text)
     for heading in ("--rounds=250", "--views=affine", "--view_size=8", "--clients_per_round=8",
-                    "--partition=dirichlet", "--norandom_sizes",
+                    "--partition=dirichlet", "--random_sizes=false",
                     "--hparam=lambda=2 --hparam=server_learning_rate=0.002"):  # fmt: skip
         assert heading in shown
     assert explanation(text, "--rounds=250").endswith(
@@ -72,11 +71,11 @@ def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line():
 
 def test_other_data_sets_have_other_defaults():
     shown = headings(text_of("--dataset=cifar10", "--algorithm=denav"))
-    for heading in ("--rounds=400", "--views=crop_flip", "--objective=mae", "--per_case=no"):
+    for heading in ("--rounds=400", "--views=crop_flip", "--objective=mae", "--per_case=false"):
         assert heading in shown
     shown = headings(text_of("--dataset=case_folder"))
     assert "--partition=per_case" in shown
-    assert "--per_case=yes" in shown
+    assert "--per_case=true" in shown
 
 
 @pytest.mark.parametrize("objective", ["cco", "supervised", "mae"])

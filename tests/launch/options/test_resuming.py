@@ -136,8 +136,10 @@ def test_another_objective_is_refused_at_once(tmp_path):
 def test_the_run_is_found_by_its_folder(tmp_path):
     folder = tmp_path / "run"
     resumed = ["x", "--resume", f"--output_dir={folder}"]
-    assert resuming.find(resumed, "pretrain") == {}  # There is no run yet.
+    with pytest.raises(ConfigurationError, match=r"--resume: --output_dir=.*/run does not exist"):
+        resuming.find(resumed, "pretrain")
     folder.mkdir()
+    assert resuming.find(resumed, "pretrain") == {}  # It holds no run yet.
     run_folder.write_json(folder / "config.json", CONFIG)
     found = resuming.find(resumed, "pretrain")
     assert (found["flags"]["rounds"], found["given"]) == (20, CONFIG["given"])

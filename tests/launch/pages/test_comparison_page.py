@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from launch.outputs import plots
-from launch.pages import charts, comparison_page, run_page
+from launch.pages import charts, comparison_page, run_files, run_page, seed_groups
 from tests import browser
 from tests.launch.pages import run_folders
 from tests.launch.pages.run_folders import entry, write_run
@@ -19,10 +19,8 @@ def shown():
 
 def write(folder, runs, shown):
     names = comparison_page.run_names(runs)
-    return comparison_page.write(
-        dict(zip(names, runs, strict=True)), folder, dict.fromkeys(names, shown),
-        dict.fromkeys(names),
-    )  # fmt: skip
+    files = dict(zip(names, map(run_files.read, runs), strict=True))
+    return comparison_page.write(files, folder, dict.fromkeys(names, shown))
 
 
 def test_two_runs_stand_side_by_side(tmp_path, shown):
@@ -68,6 +66,34 @@ def test_names_are_as_short_as_they_can_be(tmp_path):
     assert comparison_page.run_names(folders) == ["dcco/seed0", "fedavg/seed0"]
     assert comparison_page.run_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
     assert len(set(comparison_page.run_names([tmp_path, tmp_path]))) == 2
+
+
+def test_runs_that_differ_in_their_seed_have_mean_and_deviation_and_pairs(tmp_path):
+    accuracies = {"a": (0.8, 0.9, 0.7), "b": (0.7, 0.75, 0.71)}
+    runs = [
+        write_run(tmp_path / name / f"seed_{seed}", [entry(1, value)], seed=seed, rounds=rounds)
+        for (name, values), rounds in zip(accuracies.items(), (8, 9), strict=True)
+        for seed, value in enumerate(values)
+    ]
+    html = write(tmp_path, runs, None).read_text()
+    section = html.split("Mean and deviation over seeds</h2>")[1].split("<h2>")[0]
+    assert "<th>a</th><th>b</th>" in section
+    assert "<td>seeds</td><td>0, 1, 2</td><td>0, 1, 2</td>" in section
+    for values in accuracies.values():
+        assert f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}" in section
+    differences = np.subtract(*(accuracies[name] for name in "ba"))
+    paired = f"{100 * np.mean(differences):+.1f} ± {100 * np.std(differences, ddof=1):.1f}"
+    assert "<th>b minus a</th>" in section
+    assert f"<td>linear, 1 label a class</td><td>{paired}</td>" in section
+
+
+def test_runs_with_the_same_seed_or_other_flags_are_not_one_group(tmp_path):
+    runs = {
+        name: run_files.read(write_run(tmp_path / name, [], seed=seed, rounds=rounds))
+        for name, seed, rounds in (("a", 0, 8), ("b", 0, 8), ("c", 1, 8), ("d", 1, 9))
+    }
+    assert [list(of_seed) for of_seed in seed_groups.group(runs).values()] == [[0, 1], [0], [1]]
+    assert list(seed_groups.group(runs)) == ["a, c", "b", "d"]
 
 
 @pytest.mark.slow

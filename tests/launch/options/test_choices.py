@@ -1,0 +1,52 @@
+"""`--list`: all names in under a screen, and a topic with a line for each name."""
+
+import pytest
+from absl import flags
+
+from datasets.partition import PARTITIONS
+from launch import centralized, pretrain
+from launch.options import choices
+from launch.options.run_config import TOPICS
+from tests.launch import configs
+from tff_ssl.algorithms.registry import ALGORITHMS
+from tff_ssl.models.dual_encoder import ENCODERS
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.views.policies import POLICIES
+
+
+def test_all_names_fit_on_a_screen(capsys):
+    pretrain.main(configs.run("--list"))
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 100
+    assert [line.split()[0] for line in lines if line[:1].isalpha()] == list(TOPICS)
+    names = set(printed.replace(",", " ").split())
+    assert {*ALGORITHMS, *OBJECTIVES, *ENCODERS, *POLICIES, *PARTITIONS} <= names
+
+
+@pytest.mark.parametrize(
+    ("topic", "registry"),
+    [("algorithms", ALGORITHMS), ("encoders", ENCODERS), ("views", POLICIES),
+     ("partitions", PARTITIONS)],
+)  # fmt: skip
+def test_a_topic_has_a_line_for_each_name(capsys, topic, registry):
+    pretrain.main(configs.run(f"--list={topic}"))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(registry)
+    assert all(len(line.split(maxsplit=1)[1]) > 3 for line in lines)
+    centralized.main(configs.run(f"--list={topic}", script="centralized"))
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_every_topic_is_known(capsys):
+    for topic in TOPICS:
+        choices.print_topic(topic)
+    assert "erdos_renyi" in capsys.readouterr().out
+
+
+def test_the_flag_takes_nothing_else():
+    assert configs.run("--nolist").output.list is False
+    assert configs.run("--list").output.list is True
+    with pytest.raises(flags.IllegalFlagValueError, match="value should be one of algorithms, "):
+        configs.run("--list=nosuch")
