@@ -137,7 +137,7 @@ def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> R
     runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     built = build(algorithm_options.choose(config), dataset)
     run = built.algorithm.plan_run(built.setting)
-    with _simulate(built, run, folder, runtime) as simulation:
+    with simulate(built, run, folder, runtime) as simulation:
         state, done = last_state(folder, simulation.initialize(config.seed))
         weights = simulation.encoder_weights(state)
     return Restored(built.model, weights, built.chosen.config.model.view_size, done)
