@@ -102,7 +102,7 @@ class EmbedConfig(ScriptConfig):
     # Encoders end with a ReLU, so that any two images have a high cosine. With an encoder that was
     # trained for two rounds on HAM10000, it is 0.97 in the median of random pairs, and 0.999
     # between an image and its copy of low JPEG quality.
-    near_duplicates: float = flag(0.999, -1.0, 1.0)
+    near_duplicates: float = flag(0.999, 0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
