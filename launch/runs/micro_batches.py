@@ -13,6 +13,8 @@ from tff_ssl.errors import OutOfMemoryError
 from tff_ssl.runtime.devices import Gpu
 from tff_ssl.templates.micro_batches import largest_that_fits
 
+_NAME = "micro_batch_size"
+
 
 def fit(chosen: Chosen, dataset: ImageDataset, gpu: Gpu | None) -> Chosen:
     """The largest micro-batches that fit into the GPU, unless `--hparam` gives their size."""
@@ -31,9 +33,10 @@ def halve(chosen: Chosen, error: OutOfMemoryError) -> Chosen:
     Raises:
       OutOfMemoryError: If other settings decide about the memory.
     """
-    size = getattr(chosen.values, "micro_batch_size", 1)
+    size = getattr(chosen.values, _NAME, 1)
     if not _is_auto(chosen) or size == 1:
-        what = "batch_size" if size == 1 else "micro_batch_size"
+        is_given = any(text.startswith(_NAME) for text in chosen.config.algorithm.hparam)
+        what = _NAME if is_given and size > 1 else "batch_size"
         raise OutOfMemoryError(
             f"a round does not fit into memory ({error}): lower --hparam={what}=N, choose a "
             "smaller --encoder, or add --resume --runtime=worker to continue on the CPU"
@@ -44,10 +47,12 @@ def halve(chosen: Chosen, error: OutOfMemoryError) -> Chosen:
 
 
 def _is_auto(chosen: Chosen) -> bool:
-    """Whether the algorithm has micro-batches, whose size is not given."""
+    """Whether rounds of the algorithm have micro-batches, whose size is not given."""
+    # FedAvg has them in rounds of one step only; with local steps, the batch decides.
+    has_them = getattr(chosen.values, "is_one_gradient_step", hasattr(chosen.values, _NAME))
     given = [text.replace(" ", "") for text in chosen.config.algorithm.hparam]
-    last = [text for text in given if text.startswith("micro_batch_size=")][-1:]
-    return hasattr(chosen.values, "micro_batch_size") and last in ([], [AUTO])
+    last = [text for text in given if text.startswith(f"{_NAME}=")][-1:]
+    return has_them and last in ([], [AUTO])
 
 
 def _with_size(chosen: Chosen, size: int) -> Chosen:

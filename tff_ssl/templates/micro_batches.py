@@ -13,7 +13,7 @@ _ALL = 2**31 - 1
 # still taken in order.
 _PARALLEL_MICRO_BATCHES = 2
 _SHARE_OF_MEMORY = 0.5  # The other half is for weights, images and views.
-_LARGEST = 4096  # Larger ones have not been faster.
+_LARGEST = 4096  # For models so small that the memory of a GPU is no bound.
 
 
 def largest_that_fits(model: Model, memory_bytes: int) -> int:

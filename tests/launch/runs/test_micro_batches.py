@@ -52,9 +52,15 @@ def test_a_given_size_is_kept(dataset, hparams, is_given):
     assert (micro_batches.fit(on_cpu, dataset, LARGE) is on_cpu) == is_given
 
 
-def test_an_algorithm_without_micro_batches_is_left_alone(dataset):
-    gossip = chosen(name="gossip")
-    assert micro_batches.fit(gossip, dataset, LARGE) is gossip
+@pytest.mark.parametrize("name", ["gossip", "fedavg"])  # FedAvg has local steps by default.
+def test_rounds_without_micro_batches_are_left_alone(dataset, name):
+    without = chosen(name=name)
+    assert micro_batches.fit(without, dataset, LARGE) is without
+
+
+def test_one_step_of_fedavg_has_micro_batches(dataset):
+    one_step = chosen("local_epochs=1", "batch_size=0", name="fedavg")
+    assert micro_batches.fit(one_step, dataset, LARGE).values.micro_batch_size > 32
 
 
 def test_larger_images_get_smaller_micro_batches():
@@ -76,6 +82,7 @@ def test_a_round_that_does_not_fit_runs_again_with_half_the_size(capsys):
     [
         (lambda: chosen("micro_batch_size=16"), "--hparam=micro_batch_size=N"),
         (lambda: chosen(name="gossip"), "--hparam=batch_size=N"),
+        (lambda: chosen(name="fedavg"), "--hparam=batch_size=N"),
     ],
 )
 def test_other_settings_that_need_too_much_are_named(choice, words):
