@@ -12,6 +12,7 @@ from tff_ssl.errors import ConfigurationError
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
 _DIGITS = FOLDER / "digits"
 _CASE_FOLDER = FOLDER / "case_folder"
+_ONE_EACH = ("case_folder", "cifar10")  # Data sets, and folders of their algorithms' presets.
 _ROOT = FOLDER.parent.parent
 
 
@@ -24,8 +25,8 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     it is `case_folder/NAME.flags`.
     """
     if dataset != "digits":
-        path = _CASE_FOLDER / f"{name}.flags"
-        return path if dataset == "case_folder" and path.exists() else None
+        path = FOLDER / dataset / f"{name}.flags"
+        return path if dataset in _ONE_EACH and path.exists() else None
     path = _DIGITS / f"{name}.flags"
     if path.exists():
         return path

@@ -198,3 +198,44 @@ def digits_defaults(at: At) -> Experiment:
             for name in names
         ]  # fmt: skip
     return at.build(cells, tables, statements)
+
+
+# Column -> its preset in launch/presets/cifar10/clients and clients_of_a_network.
+_DIVIDED = {
+    "clients of two classes": "two_classes",
+    "Dirichlet 0.1": "dirichlet",
+    "clients of four images": "four_images",
+}
+
+
+@study("The presets of every algorithm on CIFAR-10, at {scale} scale")
+def cifar10_presets(at: At) -> Experiment:
+    """The presets of every algorithm on CIFAR-10, with each of three divisions of the images.
+
+    The hyperparameters were chosen for five clients of two classes. The other clients have them,
+    too, so that the table does not compare algorithms at their best.
+
+    Nothing of this is published; the claims are what a preset has to do.
+    """
+    data, cells, rows = f"--dataset={at.data}" if at.data else "", [], {}
+    for name in registry.ALGORITHMS:
+        rows[name] = rows[f"{name}, untrained"] = tuple(
+            f"{name}_{end}" for end in _DIVIDED.values()
+        )
+        without_server = registry.ALGORITHMS[name].kind.kind == "decentralized"
+        folder = "clients_of_a_network" if without_server else "clients"
+        preset = f"--flagfile=launch/presets/cifar10/{name}.flags {data} {at.length()}"
+        for clients in _DIVIDED.values():
+            others = f"--flagfile=launch/presets/cifar10/{folder}/{clients}.flags"
+            divided = "" if clients == "two_classes" else others  # The preset has the former.
+            cells.append(cell(f"{name}_{clients}", preset, divided))
+    probe = Selector("linear", 5000)
+    untrained = probe._replace(baseline="random_encoder")
+    selectors = {f"{name}, untrained": untrained for name in registry.ALGORITHMS}
+    shown = table(_TITLE, probe, _DIVIDED, rows, selectors=selectors)
+    statements = [
+        say(shown, "learns", f"{name} is above its untrained encoder ({column})",
+            above(name, f"{name}, untrained", column))
+        for name in registry.ALGORITHMS for column in _DIVIDED
+    ]  # fmt: skip
+    return at.build(cells, shown, statements)

@@ -118,7 +118,17 @@ def test_flags_and_files_that_texts_name_exist(project_root):
         if "\nSCRIPT = " in path.read_text():
             name = ".".join(path.relative_to(project_root).with_suffix("").parts)
             known |= set(settings.settings(importlib.import_module(name).SCRIPT.config))
-    others = {"everything", "extra", "flagfile", "group", "help", "logdir", "no-deps", "target"}
+    others = {
+        "everything",
+        "extra",
+        "flagfile",
+        "group",
+        "help",
+        "inexact",
+        "logdir",
+        "no-deps",
+        "target",
+    }
     for page in pages():
         for code in re.findall(r"`([^`\n]+)`", page.read_text()):
             for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):

@@ -158,7 +158,7 @@ def test_a_stopped_baseline_has_the_encoder_of_its_last_readable_checkpoint(
     damaged.write_bytes(b"damaged")
     before = stopped.restore_encoder(run, dataset)
     assert "of step 1 of 2" in capsys.readouterr().out
-    first, last = (np.concatenate([w.ravel() for w in s.weights.trainable])
+    first, last = (np.concatenate([np.ravel(w) for w in s.weights.trainable])
                    for s in (before, stored))  # fmt: skip
     assert np.abs(first - last).max() > 0
     assert damaged.read_bytes() == b"damaged"

@@ -102,10 +102,10 @@ def test_cases_with_several_classes_are_scored_by_image():
 @pytest.mark.parametrize(
     ("files", "partition", "per_case"),
     [
-        (["metadata.csv", "cat/a.png"], "per_case", "yes"),
-        (["cat/a.png", "dog/a.png"], "dirichlet", "no"),
-        (["photos/a.png", "photos/b.png"], "iid", "no"),
-        (["a.png"], "iid", "no"),
+        (["metadata.csv", "cat/a.png"], "per_case", "true"),
+        (["cat/a.png", "dog/a.png"], "dirichlet", "false"),
+        (["photos/a.png", "photos/b.png"], "iid", "false"),
+        (["a.png"], "iid", "false"),
     ],
 )
 def test_the_default_partition_is_that_of_the_layout(tmp_path, files, partition, per_case):
@@ -123,7 +123,7 @@ def test_default_presets_of_a_folder_of_images():
     folder = presets.FOLDER / "case_folder"
     assert presets.of_algorithm("dcco", "case_folder") == folder / "dcco.flags"
     assert presets.of_algorithm("fedu", "case_folder") is None
-    assert presets.of_algorithm("dcco", "cifar10") is None
+    assert presets.of_algorithm("dcco", "cifar100") is None
     assert presets.of_objective("cco", "case_folder") == folder / "centralized.flags"
     assert presets.of_objective("nt_xent", "case_folder") is None
     for path in folder.glob("*.flags"):

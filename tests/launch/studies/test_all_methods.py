@@ -67,3 +67,16 @@ def test_methods_differ_in_nothing_but_their_own_flags():
             if name.endswith(f"_{clients}")
         ]
         assert all(flags == rest[0] for flags in rest)
+
+
+def test_presets_of_cifar10_have_the_settings_of_the_comparison():
+    presets = flags_of(all_methods.cifar10_presets("cpu", None, None))
+    assert len(presets) == 3 * len(registry.ALGORITHMS)
+    # The architectures of Hetero-SSFL differ, and how the run is evaluated.
+    others = {"encoders", "personalized_clients", "norm", "label_draws", "baselines"}
+    others |= {"eval_every", "checkpoint_every"}
+    for name, flags in flags_of(all_methods.all_methods("cpu", None, None)).items():
+        if name.endswith("_5"):
+            preset = presets[f"{flags['algorithm']}_two_classes"]
+            assert {*flags.items()} - {*preset.items()} <= {(n, flags.get(n)) for n in others}
+            assert preset.get("norm", "group") == flags["norm"]
