@@ -104,9 +104,9 @@ class ModelConfig:
     Attributes:
       encoder: ResNets: tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50;
         vision transformers: vit_micro, vit_tiny, vit_small_cpu, vit_one_block, vit_one_block_small,
-        vit_one_block_micro; EfficientNet: efficientnet_lite0; keras:NAME, a model of Keras Applications, such as
-        keras:EfficientNetV2B0; MODULE:FUNCTION, a function that returns a Keras model or an
-        encoder of your own.
+        vit_one_block_micro; EfficientNet: efficientnet_lite0; keras:NAME, a model of Keras
+        Applications, such as keras:EfficientNetV2B0; MODULE:FUNCTION, a function that returns a
+        Keras model or an encoder of your own.
       init_from: Pretrained weights from which the encoder starts: the folder of a run or of its
         encoder/, a file weights.npz, efficientnet_lite0 (trained on ImageNet; the extra
         `pretrained`), or for --encoder=keras:NAME imagenet, which Keras downloads, or a file of
