@@ -293,7 +293,7 @@ def _config(
     algorithm: str, encoder: str, rounds: int | None, seed: int, options: Mapping[str, Any]
 ) -> RunConfig:
     """The configuration of a run on a folder of images, whose cases are the clients."""
-    preset = presets.of_algorithm(algorithm, "case_folder")
+    preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
     known = settings.settings(RunConfig, "pretrain")
     hyperparameters = {
         field.name.rstrip("_"): field.name

@@ -40,8 +40,9 @@ class Script(NamedTuple):
       name: Name, such as `pretrain`.
       main: Function that takes the configuration.
       config: Class of the configuration, whose fields are the flags.
-      default_preset: (Value of the flag that chooses, name of the data set) -> the default preset,
-        whose flags hold unless they are given or `--flagfile` names other presets; or None.
+      default_preset: (Value of the flag that chooses, name of the data set, whether the run starts
+        from pretrained weights) -> the default preset, whose flags hold unless they are given or
+        `--flagfile` names other presets; or None.
       chosen_by: Name of the flag that chooses the default preset.
       resumes: Whether its runs can be resumed: with `--resume`, flags that are not given have the
         values of the run.
@@ -50,7 +51,7 @@ class Script(NamedTuple):
     name: str
     main: Callable[[Any], None]
     config: type[settings.Settings]
-    default_preset: Callable[[str, str], pathlib.Path | None] | None = None
+    default_preset: Callable[[str, str, bool], pathlib.Path | None] | None = None
     chosen_by: str = "algorithm"
     resumes: bool = False
 
@@ -72,7 +73,8 @@ def run(script: Script) -> None:
             (presets.given(argv, name) or [defaults[name].default])[-1]
             for name in ("dataset", script.chosen_by)
         )
-        preset = script.default_preset(chosen, dataset)
+        pretrained = bool(presets.given(argv, "init_from"))
+        preset = script.default_preset(chosen, dataset, pretrained)
         argv[1:1] = [f"--flagfile={preset}"] if preset else []
     wants_help = help_text.is_wanted(argv)
     if wants_help:

@@ -14,6 +14,10 @@ from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.views.policies import POLICIES, ViewPolicy
 
 _IMAGE = (32, 32, 3)  # Shape for which encoders are described; features do not depend on it.
+_OTHER_ENCODERS = {
+    "keras:NAME": "model of Keras Applications, such as keras:EfficientNetV2B0",
+    "MODULE:FUNCTION": "function that returns a Keras model or an encoder of your own",
+}
 # Fields of a `ViewPolicy`, in words.
 _STEPS = {
     "crop_area": "crop", "flip": "flip", "rotation": "rotation", "shear": "shear",
@@ -73,7 +77,7 @@ def _describe(topic: str) -> dict[str, str]:
     if topic == "datasets":
         return catalog.names()
     if topic == "encoders":
-        return {name: _describe_encoder(name) for name in ENCODERS}
+        return {name: _describe_encoder(name) for name in ENCODERS} | _OTHER_ENCODERS
     if topic == "views":
         return {name: _describe_views(policy) for name, policy in POLICIES.items()}
     if topic in ("partitions", "topologies"):

@@ -16,7 +16,9 @@ _ONE_EACH = ("case_folder", "cifar10")  # Data sets, and folders of their algori
 _ROOT = FOLDER.parent.parent
 
 
-def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
+def of_algorithm(
+    name: str, dataset: str = "digits", pretrained: bool = False
+) -> pathlib.Path | None:
     """The default preset of an algorithm on a data set; None if there is none.
 
     On the digits it is the first that exists of `digits/NAME.flags` and, by the algorithm's kind
@@ -25,7 +27,9 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     it is `case_folder/NAME.flags`.
     """
     if dataset != "digits":
+        adapting = FOLDER / dataset / f"pretrained_{name}.flags"
         path = FOLDER / dataset / f"{name}.flags"
+        path = adapting if pretrained and adapting.exists() else path
         return path if dataset in _ONE_EACH and path.exists() else None
     path = _DIGITS / f"{name}.flags"
     if path.exists():
@@ -47,7 +51,9 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     return None
 
 
-def of_objective(name: str, dataset: str = "digits") -> pathlib.Path | None:
+def of_objective(
+    name: str, dataset: str = "digits", pretrained: bool = False
+) -> pathlib.Path | None:
     """The default preset of the centralized baseline with an objective; None if there is none.
 
     On the digits it is `digits/centralized_NAME.flags` if that exists, otherwise
