@@ -122,7 +122,9 @@ def test_the_default_partition_is_that_of_the_layout(tmp_path, files, partition,
 def test_default_presets_of_a_folder_of_images():
     folder = presets.FOLDER / "case_folder"
     assert presets.of_algorithm("dcco", "case_folder") == folder / "dcco.flags"
+    assert presets.of_algorithm("dcco", "case_folder", True) == folder / "pretrained_dcco.flags"
     assert presets.of_algorithm("fedu", "case_folder") is None
+    assert presets.of_algorithm("fedu", "case_folder", True) is None
     assert presets.of_algorithm("dcco", "cifar100") is None
     assert presets.of_objective("cco", "case_folder") == folder / "centralized.flags"
     assert presets.of_objective("nt_xent", "case_folder") is None
