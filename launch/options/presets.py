@@ -57,11 +57,13 @@ def of_objective(
     """The default preset of the centralized baseline with an objective; None if there is none.
 
     On the digits it is `digits/centralized_NAME.flags` if that exists, otherwise
-    `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`.
+    `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`, or
+    `case_folder/pretrained_centralized.flags` for a run from pretrained weights.
     """
     if dataset != "digits":
         is_known = dataset == "case_folder" and name == "cco"
-        return _CASE_FOLDER / "centralized.flags" if is_known else None
+        file = "pretrained_centralized.flags" if pretrained else "centralized.flags"
+        return _CASE_FOLDER / file if is_known else None
     path = _DIGITS / f"centralized_{name}.flags"
     return path if path.exists() else _DIGITS / "centralized.flags"
 

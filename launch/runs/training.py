@@ -64,7 +64,7 @@ def train_and_probe(
     no_probe = f"no probe, because the data set has no {missing}"
     print(f"\n{result_text.format_results(results) if results else no_probe}")
     ranks, warnings = result_text.rank_lines(rank, untrained), result_text.comparison_lines(results)
-    print("\n" + "\n".join([*skipped, *ranks, *warnings]))
+    print("\n" + "\n".join([*skipped, *ranks, *warnings, *_advice(dataset, config)]))
     if closing:
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if (folder / "clients").is_dir() else ""
@@ -72,6 +72,16 @@ def train_and_probe(
         f"\nwritten to {folder}/: {page}encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
+
+
+def _advice(dataset: ImageDataset, config: RunConfig) -> list[str]:
+    """A line on pretrained weights, for photographs of one's own that start without them."""
+    if dataset.name != "case_folder" or config.model.init_from:
+        return []
+    return [
+        "note: few photographs are often encoded better from pretrained weights "
+        "(--init_from=efficientnet_lite0)"
+    ]
 
 
 class _Trained(NamedTuple):

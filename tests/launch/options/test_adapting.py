@@ -127,6 +127,8 @@ def test_default_presets_of_a_folder_of_images():
     assert presets.of_algorithm("fedu", "case_folder", True) is None
     assert presets.of_algorithm("dcco", "cifar100") is None
     assert presets.of_objective("cco", "case_folder") == folder / "centralized.flags"
+    adapting_cco = presets.of_objective("cco", "case_folder", True)
+    assert adapting_cco == folder / "pretrained_centralized.flags"
     assert presets.of_objective("nt_xent", "case_folder") is None
     for path in folder.glob("*.flags"):
         # These would keep the run from fitting them to the folder.
