@@ -62,6 +62,7 @@ task = tff_ssl.Task(
     rounds=100,
     objective="nt_xent",
 )
+tf.get_logger().setLevel("CRITICAL")  # TFF's aggregator has checks that TensorFlow complains of.
 secure = tff.learning.secure_aggregator()
 algorithm = tff_ssl.build_algorithm("fedavg", task, update_aggregator=secure)
 
@@ -79,11 +80,12 @@ for path in sorted(folder.rglob("*.pb")):
     print(path.relative_to(folder))
 
 # %%
-# What each client receives and sends in a round, and how:
+# The types of the round say how many bytes a client receives and sends, and how many of these are
+# summed securely.
 
-for message in message_sizes.messages(lowerable.next):
-    size = message_sizes.type_bytes(message.type_spec)
-    print("down" if message.down else "up", message.operation, size, "bytes")
+down, up = message_sizes.client_bytes(lowerable.next)
+sent = [m.type_spec for m in message_sizes.messages(lowerable.next) if m.is_secure]
+print(f"down {down:,}, up {up:,}, securely {message_sizes.total_bytes(sent):,} bytes")
 
 # %%
 # ``uv run python -m launch.lower`` does the same in a terminal, with the flags of a run. See
