@@ -10,8 +10,6 @@ import warnings
 
 _ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(_ROOT), str(_ROOT / "docs" / "extensions")]
-# The tutorials start scripts of `launch` from the root, wherever Sphinx is started.
-os.environ["PYTHONPATH"] = str(_ROOT)
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -75,7 +73,6 @@ sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "learn",
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"^terminal\.py$",
     "within_subsection_order": _ReadingOrder,
     "download_all_examples": False,
     "remove_config_comments": True,

@@ -39,9 +39,11 @@ _PROTOCOLS = ("linear", "knn")
 class Run:
     """A finished run.
 
-    >>> run = tff_ssl.train(clients, algorithm="dcco", rounds=100)
-    >>> features = run.encoder(images)  # uint8 [n, h, w, c] -> float32 [n, features]
-    >>> run.save("results/my_run")
+    >>> run.encoder(images).shape  # float32 [n, features]
+    (240, 64)
+    >>> len(run.metrics), run.metrics[0]["loss"] > 0  # A dictionary for each round.
+    (2, True)
+    >>> run.save("my_run")
 
     Attributes:
       encoder: The pretrained encoder, a function of images.
@@ -78,8 +80,10 @@ def train(
 ) -> Run:
     """Pretrains an encoder on the clients' images, and returns when it is done.
 
-    >>> clients = {"anna": images_of_anna, "ben": images_of_ben}  # uint8 [n, height, width, 3]
-    >>> run = tff_ssl.train(clients, algorithm="dcco", rounds=100, server_learning_rate=0.002)
+    >>> clients = {"anna": images[:120], "ben": images[120:]}
+    >>> run = tff_ssl.train(clients, algorithm="dcco", rounds=2, views="affine")
+    >>> run.encoder(images[:5]).shape
+    (5, 64)
 
     Args:
       clients: The images of each client: a dictionary, a list, or a `ClientData` of TFF whose
@@ -131,6 +135,10 @@ _kept: list[tempfile.TemporaryDirectory] = []  # Folders that are removed when t
 def load_run(folder: str | pathlib.Path) -> Run:
     """Reads a run that a script or `Run.save` wrote.
 
+    >>> run = tff_ssl.load_run("my_run")
+    >>> len(run.metrics)  # One entry for each round.
+    2
+
     Raises:
       ConfigurationError: If the folder holds no encoder, or a damaged one.
     """
@@ -154,8 +162,12 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Evaluates an encoder with labels, beside raw pixels.
 
-    >>> rows = tff_ssl.evaluate(run.encoder, (x_train, y_train), (x_test, y_test))
-    >>> [(row["labels_per_class"], row["accuracy"]) for row in rows]
+    >>> train, test = (images[:160], labels[:160]), (images[160:], labels[160:])
+    >>> one_label, five_labels = tff_ssl.evaluate(run.encoder, train, test)
+    >>> 0 < five_labels["accuracy"] < 1
+    True
+    >>> 0 < five_labels["baselines"]["raw_pixels"]["accuracy"] < 1
+    True
 
     Args:
       encoder: Function of images to features, such as `run.encoder`.
@@ -190,7 +202,8 @@ def embed(
 ) -> npt.NDArray[np.float32]:
     """The features of images, float32 [n, features].
 
-    >>> features = tff_ssl.embed(tff_ssl.load_encoder("results/my_run"), images)
+    >>> tff_ssl.embed(tff_ssl.load_encoder("my_run"), images).shape
+    (240, 64)
     """
     return np.asarray(encoder(np.asarray(images)), np.float32)
 
@@ -200,7 +213,10 @@ def partition(
 ) -> list[npt.NDArray[np.int64]]:
     """Divides labelled examples among clients: the indices of each client's examples.
 
-    >>> clients = [images[own] for own in tff_ssl.partition(labels, alpha=0.1, num_clients=100)]
+    >>> owners = tff_ssl.partition(labels, "dirichlet", alpha=0.1, num_clients=20)
+    >>> clients = [images[owner] for owner in owners]
+    >>> len(clients), len(clients[0])
+    (20, 12)
 
     Args:
       labels: Class labels, whole numbers [n].

@@ -9,6 +9,7 @@ import importlib
 import pathlib
 import pkgutil
 import re
+from typing import Any
 
 _PACKAGES = ("tff_ssl", "datasets")
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields|Example|Examples):$")
@@ -24,12 +25,18 @@ _OPTIONAL = (
 def to_restructuredtext(lines: list[str]) -> list[str]:
     """Rewrites the lines of a docstring, which share no indentation."""
     result: list[str] = []
-    base, in_block, in_section = 0, False, False
+    base, in_block, in_section, in_code = 0, False, False, False
     for line in lines:
         indent = len(line) - len(line.lstrip())
         text = line.strip()
         if not text:
             result.append("")
+            in_code = False
+            continue
+        if text.startswith((">>> ", "... ")):  # Code, which ends with a blank line.
+            in_code = True
+        if in_code:
+            result.append(line)
             continue
         if indent == 0:
             in_section = bool(_SECTION.match(text))
@@ -109,15 +116,15 @@ def modules(package: str) -> list[str]:
     return [package, *sorted(module.name for module in found if module.name not in _OPTIONAL)]
 
 
-def public_names(package: str) -> list[tuple[str, str]]:
-    """The names of a package's public interface, each with the place of its documentation."""
-    module = importlib.import_module(package)
-    objects = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
-    return [
-        (f"{package}.{name}", f"{value.__module__}.{value.__qualname__}")
-        for name, value in objects
-        if hasattr(value, "__qualname__")
-    ]
+def drop_aliases(module: Any) -> None:
+    """Removes Python's own texts of fields, "Alias for field number 0", from named tuples."""
+    for value in vars(module).values():
+        if not (isinstance(value, type) and issubclass(value, tuple)):
+            continue
+        for name in getattr(value, "_fields", ()):
+            field = vars(value).get(name)
+            if str(getattr(field, "__doc__", "")).startswith("Alias for field number"):
+                field.__doc__ = None
 
 
 def _write_pages(app):
@@ -127,16 +134,13 @@ def _write_pages(app):
     for package in _PACKAGES:
         for name in modules(package):
             parts = name.split(".")
-            is_package = len(parts) > 2 or hasattr(importlib.import_module(name), "__path__")
+            module = importlib.import_module(name)
+            drop_aliases(module)
+            is_package = len(parts) > 2 or hasattr(module, "__path__")
             page = ".".join(parts[:2]) if is_package else parts[0]
             pages.setdefault(page, []).append(name)
-    pages["tff_ssl"].insert(1, "launch.api")  # Its functions have names in `tff_ssl`.
     for page, names in pages.items():
         lines = [page, "=" * len(page), ""]
-        public = public_names(page)
-        if public:
-            lines += ["The public interface:", ""]
-            lines += [f"- :py:obj:`{name} <{home}>`" for name, home in public] + [""]
         for name in names:
             if name != page:
                 lines += [name, "-" * len(name), ""]

@@ -6,12 +6,31 @@ Twenty clients are linked by a random network. In DeNAV, one model travels throu
 that holds the model trains it, and a navigator chooses the next client.
 """
 
+import csv
 import pathlib
 import tempfile
 
 import matplotlib.pyplot as plt
+import networkx as nx
+from sklearn.datasets import load_digits
 
-from docs.tutorials.terminal import run
+import tff_ssl
+from tff_ssl.decentralized import topology
+
+# %%
+# The network
+# -----------
+# Each client has images of a few digits. A network can also be drawn before the training.
+
+digits = load_digits()
+owners = tff_ssl.partition(
+    digits.target, "dirichlet_per_class", alpha=0.5, num_clients=20, min_client_size=10
+)
+clients = [digits.images[owner][..., None] / 16 for owner in owners]
+network = topology.make("erdos_renyi", len(clients), connectivity=0.3, seed=0)
+figure, axes = plt.subplots(figsize=(6, 4))
+sizes = [2 * len(owner) for owner in owners]
+nx.draw_kamada_kawai(network, ax=axes, with_labels=True, node_size=sizes, node_color="lightblue")
 
 # %%
 # A model travels
@@ -19,34 +38,28 @@ from docs.tutorials.terminal import run
 # In a step, one client trains the model. Client 3 leaves the network after step 6.
 
 folder = pathlib.Path(tempfile.mkdtemp()) / "run"
-run(
-    "launch.pretrain --algorithm=denav --rounds=10 --eval_every=5 --label_draws=2 --leave=6:3 "
-    f"--output_dir={folder}"
-)
+run = tff_ssl.train(
+    clients, algorithm="denav", rounds=10, folder=folder, views="affine", objective="nt_xent",
+    topology="erdos_renyi", connectivity=0.3, leave="6:3", client_learning_rate=0.001,
+)  # fmt: skip
 
 # %%
-# The network and the route
-# -------------------------
-# The area of a client shows its number of images, and the colour its computing rank.
+# The route
+# ---------
+# ``client_metrics.csv`` says which clients trained the model, in which order.
 
-
-def show(name):
-    picture = plt.imread(folder / name)
-    figure, axes = plt.subplots(figsize=(picture.shape[1] / 150, picture.shape[0] / 150))
-    axes.imshow(picture)
-    axes.axis("off")
-    figure.tight_layout()
-
-
-show("network.png")
-
-# %%
-# The route of the model shows which clients trained it, and in which order.
-
-show(min(path.name for path in folder.glob("route_*.png")))
+with open(folder / "client_metrics.csv", newline="") as file:
+    rows = list(csv.DictReader(file))
+print(" -> ".join(row["client"] for row in rows))
 
 # %%
 # What was sent
 # -------------
-# The end of the output has the numbers of models and bytes. In gossip learning, every client would
-# have sent its model to all its neighbours in every round.
+# A step sends one model to one client. In gossip learning, every client would send its model to all
+# its neighbours in every round.
+
+print(sum(row["bytes"] for row in run.metrics), "bytes")
+
+# %%
+# ``uv run python -m launch.pretrain --algorithm=denav`` also draws the route on the network. See
+# :doc:`../decentralized`.

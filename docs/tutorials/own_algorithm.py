@@ -9,13 +9,6 @@ algorithm to the registry, so that all scripts offer it.
 """
 
 import collections
-import os
-import warnings
-
-# Quiets TensorFlow, and a warning of a package that TFF imports, before the imports.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -24,19 +17,18 @@ import sklearn.datasets
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_ssl
 from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     build_stateful_clients,
     client_work_around_training,
 )
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime import local_worker
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import previous_if_empty
 from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.task import Task
-from tff_ssl.views import augmentation
 
 # %%
 # The algorithm
@@ -96,11 +88,11 @@ clients = [
 
 
 def two_views(images, example_ids, round_number):
-    return augmentation.two_views("affine", images, example_ids, seed=0, round_number=round_number)
+    return tff_ssl.two_views("affine", images, example_ids, seed=0, round_number=round_number)
 
 
-task = Task(
-    model=DualEncoder("tiny", (8, 8, 1), projector=(32, 32)),
+task = tff_ssl.Task(
+    model=tff_ssl.DualEncoder("tiny", (8, 8, 1), projector=(32, 32)),
     two_views=two_views,
     element_type=tff.types.tensorflow_to_type(clients[0].element_spec),
     rounds=6,

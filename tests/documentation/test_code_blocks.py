@@ -43,6 +43,7 @@ NOT_PARSED = (
 )
 # Pages whose blocks have tests of their own, beside this module's.
 OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")
+WITH_PROGRAMS = {"README.md", "docs/own_models.md", "docs/reference/index.md", *OWN_TESTS}
 _PYTHON = r"(?:(?:\.uv/bin/)?uv run (?:--extra \w+ )?|\.venv/bin/)?python"
 SCRIPT = re.compile(rf"(?:[A-Z_]+=\S+ )?{_PYTHON} -m launch\.([\w.]+)(.*)")
 LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
@@ -51,7 +52,7 @@ LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
 def test_every_block_is_of_a_kind_that_is_tested():
     kinds = {(block.page, block.language) for block in blocks()}
     assert {language for _, language in kinds} <= {"bash", "python", "text"}
-    assert {page for page, language in kinds if language == "python"} <= {"README.md", *OWN_TESTS}
+    assert {page for page, language in kinds if language == "python"} <= WITH_PROGRAMS
     assert {page for page, language in kinds if language == "text"} == {
         "docs/data.md", "docs/production.md",
     }  # fmt: skip
@@ -118,17 +119,8 @@ def test_flags_and_files_that_texts_name_exist(project_root):
         if "\nSCRIPT = " in path.read_text():
             name = ".".join(path.relative_to(project_root).with_suffix("").parts)
             known |= set(settings.settings(importlib.import_module(name).SCRIPT.config))
-    others = {
-        "everything",
-        "extra",
-        "flagfile",
-        "group",
-        "help",
-        "inexact",
-        "logdir",
-        "no-deps",
-        "target",
-    }
+    others = {"everything", "extra", "flagfile", "group", "help", "inexact", "logdir", "no-deps"}
+    others.add("target")
     for page in pages():
         for code in re.findall(r"`([^`\n]+)`", page.read_text()):
             for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):
@@ -163,17 +155,15 @@ def test_the_table_of_own_images_is_read(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_program_that_builds_an_algorithm_runs(tmp_path):
-    """The first Python block of the page on production stacks; it prints the type of a round."""
-    first = next(b for b in blocks("python") if b.page == "docs/production.md")
+def test_the_program_with_an_own_model_prints_what_it_says(tmp_path):
+    (block,) = (block for block in blocks("python") if block.page == "docs/own_models.md")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", first.text],
+        [sys.executable, "-W", "ignore", "-c", block.text],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "@CLIENTS" in done.stdout
-    assert done.stdout.splitlines()[-1] == "['statistics', 'update']"
+    assert done.stdout.splitlines()[-1] == "(4, 16)"
 
 
 def test_pages_have_no_line_that_a_reader_cannot_use():

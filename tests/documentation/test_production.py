@@ -9,6 +9,8 @@ import pytest
 
 from tests.documentation.pages import blocks
 
+SWAP, LOWER = 3, 4  # Places of the programs among the page's blocks.
+
 
 def of_page(language):
     """The blocks of the page in a language, in order."""
@@ -39,9 +41,21 @@ def metrics(folder, name):
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_own_data_model_and_aggregator_are_trained_and_lowered(tmp_path, project_root):
+    """The first three blocks are one program, which the block on lowering continues."""
+    programs = of_page("python")
+    printed = run(["-c", "\n".join([*programs[:SWAP], programs[LOWER]])], tmp_path, project_root)
+    assert "@CLIENTS" in printed
+    assert "['statistics', 'update']" in printed
+    assert "statistics ['map_reduce', 'distribute_aggregate', 'mergeable'] {}" in printed
+    assert (tmp_path / "lowered" / "update" / "map_reduce" / "work.pb").exists()
+
+
+@pytest.mark.long
+@pytest.mark.slow
 def test_lowered_halves_in_a_program(tmp_path, project_root):
     (command,), (table,) = of_page("bash"), of_page("text")
-    _, _, program = of_page("python")
+    *_, program = of_page("python")
     printed = run(command.split()[1:], tmp_path, project_root)
     for line in table.splitlines()[:-1]:
         assert line in printed
@@ -53,7 +67,7 @@ def test_lowered_halves_in_a_program(tmp_path, project_root):
 @pytest.mark.long
 @pytest.mark.slow
 def test_one_line_swaps_the_process(tmp_path, project_root):
-    _, program, _ = of_page("python")
+    program = of_page("python")[SWAP]
     assert len([line for line in program.splitlines() if line.endswith("# The one line.")]) == 1
     run(["-c", program], tmp_path, project_root)
     assert len(set(metrics(tmp_path, "client_work/loss"))) == 3

@@ -1,5 +1,6 @@
 """The round loop, with a simulation small enough to be calculated by hand."""
 
+import asyncio
 import contextlib
 import csv
 import io
@@ -59,6 +60,13 @@ def test_a_run_gives_the_sum_and_one_row_a_round(tmp_path):
     assert state["total"] == 5 + sum(range(7))
     assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
     assert [float(row["loss"]) for row in rows(tmp_path)] == list(range(7))
+
+
+def test_a_notebook_runs_it_although_an_event_loop_is_running(tmp_path):
+    async def cell():
+        return loop(tmp_path).run(Counting(), seed=0)
+
+    assert asyncio.run(cell())["total"] == sum(range(7))
 
 
 def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_from_it(tmp_path):

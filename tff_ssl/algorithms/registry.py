@@ -259,18 +259,39 @@ def _import_entry(name: str) -> Algorithm:
     return entry
 
 
-def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
-    """Builds an algorithm for a task; hyperparameters not given have their defaults.
+def build_algorithm(name: str, task: Task, **settings: Any) -> FederatedAlgorithm:
+    """Builds an algorithm of TFF computations for a task, for programs of one's own.
+
+    >>> model = tff_ssl.DualEncoder("tiny", (8, 8, 1), projector=(32,))
+    >>> def two_views(images, ids, round_number):
+    ...     return tff_ssl.two_views("affine", images, ids, seed=0, round_number=round_number)
+    >>> example = collections.OrderedDict(
+    ...     example_id=tf.TensorSpec([], tf.int64), image=tf.TensorSpec([8, 8, 1], tf.uint8)
+    ... )
+    >>> task = tff_ssl.Task(model, two_views, tff.types.tensorflow_to_type(example), rounds=100)
+    >>> algorithm = tff_ssl.build_algorithm("dcco", task, server_learning_rate=0.002)
+    >>> isinstance(algorithm.process, tff.learning.templates.LearningProcess)
+    True
+
+    Args:
+      name: Name of the algorithm, or `package.module:ENTRY`.
+      task: What is trained.
+      settings: Hyperparameters; those not given have their defaults. Where clients' contributions
+        are averaged, also the means as factories of `tff.aggregators`: `update_aggregator` of model
+        deltas and, with DCCO and FedSC, `statistics_aggregator`.
 
     Raises:
       ConfigurationError: If there is no such algorithm, it does not train with the task's
-        objective, or has no such hyperparameter.
+        objective, or has no such hyperparameter or mean.
       ValueError: If a value is out of range, or the algorithm cannot train the task's model.
     """
     algorithm = find(name, task.objective)
     known = [field.name for field in dataclasses.fields(algorithm.hyperparameters)]
-    for unknown in hyperparameters.keys() - set(known):
+    means = [f"{contribution}_aggregator" for contribution in algorithm.aggregates]
+    for unknown in settings.keys() - {*known, *means}:
         raise ConfigurationError(
-            f"{name} has no hyperparameter {unknown!r}; it has {', '.join(known)}"
+            f"{name} has no hyperparameter {unknown!r}; it has {', '.join([*known, *means])}"
         )
-    return algorithm.build(task, algorithm.hyperparameters(**hyperparameters))
+    values = {key: value for key, value in settings.items() if key in known}
+    of_means = {key: value for key, value in settings.items() if key in means}
+    return algorithm.build(task, algorithm.hyperparameters(**values), **of_means)

@@ -29,10 +29,6 @@ def _release_functions() -> None:
 class Encoder:
     """A pretrained encoder: a function from images to features.
 
-    >>> encode = tff_ssl.load_encoder("results/my_run/encoder")
-    >>> encode(images).shape  # images: uint8 [100, 32, 32, 3]
-    (100, 128)
-
     Attributes:
       image_shape: Height, width and channels of the training images.
       features: Number of features of an image.
@@ -115,6 +111,10 @@ def check_values(images: np.ndarray) -> None:
 
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     """Reads an encoder from a run, its `encoder/`, or the `weights.npz` in that folder.
+
+    >>> encode = tff_ssl.load_encoder("my_run")
+    >>> encode(images).shape  # Images of any size, uint8 or from 0 to 1.
+    (240, 64)
 
     Nothing in the file is run, and TFF is not imported.
 

@@ -12,6 +12,15 @@ from tff_ssl.models.pure_graphs import GraphNetwork, PureGraph
 def from_tff(model: Any, name: str = "tff") -> GraphNetwork:
     """Makes an encoder of a `tff.learning.models.FunctionalModel`, from its initial weights.
 
+    >>> layers = [tf.keras.layers.Flatten(input_shape=(8, 8, 1)), tf.keras.layers.Dense(16)]
+    >>> batch_type = (tf.TensorSpec([None, 8, 8, 1]), tf.TensorSpec([None], tf.int32))
+    >>> model = tff.learning.models.functional_model_from_keras(
+    ...     tf.keras.Sequential(layers), tf.keras.losses.MeanSquaredError(), batch_type
+    ... )
+    >>> encoder = tff_ssl.models.from_tff(model)  # For `encoder` of `tff_ssl.train`.
+    >>> encoder.features((8, 8, 1))
+    16
+
     Args:
       model: A model whose `predict_on_batch` maps images, float32 [batch, height, width, channels]
         from -1 to 1, to encodings [batch, features]. Its loss and metrics are not used. Weights

@@ -27,9 +27,11 @@ def from_keras(
 ) -> GraphNetwork:
     """Makes an encoder of a Keras model, which starts from the weights that the model has.
 
-    >>> keras_model = tf.keras.applications.EfficientNetV2B0(include_top=False, weights=None)
-    >>> encoder = tff_ssl.models.from_keras(keras_model, preprocess=lambda x: (x + 1) * 127.5)
-    >>> tff_ssl.train(clients, algorithm="dcco", encoder=encoder)
+    >>> layer = tf.keras.layers.Conv2D(16, 3, activation="relu", input_shape=(8, 8, 1))
+    >>> keras_model = tf.keras.Sequential([layer, tf.keras.layers.GlobalAveragePooling2D()])
+    >>> encoder = tff_ssl.models.from_keras(keras_model)  # For `encoder` of `tff_ssl.train`.
+    >>> encoder.features((8, 8, 1))
+    16
 
     Args:
       model: A functional or sequential model (Keras 2) of images [batch, height, width, channels]
@@ -40,7 +42,7 @@ def from_keras(
         `global`: batch norms use the batch's statistics in training. Algorithms that keep batch
         norm at the clients (FedBN, gossip) keep it with `local`, and average it with `global`.
       preprocess: Function of images, float32 from -1 to 1, whose result the model takes; None if it
-        takes these.
+        takes these. For a model of pixels from 0 to 255: `lambda x: (x + 1) * 127.5`.
 
     Raises:
       ValueError: If the model has several inputs or outputs, or an output of another rank, or does

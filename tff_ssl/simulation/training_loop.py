@@ -1,6 +1,7 @@
 """The round loop: checkpoints, resuming, metrics and progress."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import logging
@@ -119,7 +120,7 @@ class TrainingLoop:
                 with _interrupts_delayed():
                     with _writing(self.output_dir, saved):
                         for manager in releases:
-                            asyncio.run(manager.release(metrics, done + 1))
+                            _release(manager, metrics, done + 1)
                     # The row comes first: a run cannot resume from a checkpoint without its row.
                     state, done = next_state, done + 1
                     progress.show(done, metrics)
@@ -332,6 +333,14 @@ class _Bar(tqdm.tqdm):
         self.unpause()  # Moves the start by the time since the last printing.
         self.start_t = self.last_print_t
         self.refresh()
+
+
+def _release(
+    manager: tff.program.ReleaseManager[Any, int], metrics: dict[str, float], round_number: int
+) -> None:
+    """Writes the metrics of a round; in a thread, as that of a notebook runs an event loop."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, manager.release(metrics, round_number)).result()
 
 
 class _Progress:
