@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
+from datasets import catalog
 from launch.options import known_names
 from tff_ssl.errors import ConfigurationError
 
@@ -20,12 +21,12 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
 
     On the digits it is the first that exists of `digits/NAME.flags` and, by the algorithm's kind
     and default objective, `digits/kinds/KIND_OBJECTIVE.flags` and `digits/kinds/KIND.flags`. The
-    latter two set no hyperparameters, so that the algorithm's defaults hold. On a folder of images
+    latter two set no hyperparameters, so that the algorithm's defaults hold. On images of your own
     it is `case_folder/NAME.flags`.
     """
     if dataset != "digits":
         path = _CASE_FOLDER / f"{name}.flags"
-        return path if dataset == "case_folder" and path.exists() else None
+        return path if catalog.is_own(dataset) and path.exists() else None
     path = _DIGITS / f"{name}.flags"
     if path.exists():
         return path
@@ -50,10 +51,10 @@ def of_objective(name: str, dataset: str = "digits") -> pathlib.Path | None:
     """The default preset of the centralized baseline with an objective; None if there is none.
 
     On the digits it is `digits/centralized_NAME.flags` if that exists, otherwise
-    `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`.
+    `digits/centralized.flags`. On images of your own, cco has `case_folder/centralized.flags`.
     """
     if dataset != "digits":
-        is_known = dataset == "case_folder" and name == "cco"
+        is_known = catalog.is_own(dataset) and name == "cco"
         return _CASE_FOLDER / "centralized.flags" if is_known else None
     path = _DIGITS / f"centralized_{name}.flags"
     return path if path.exists() else _DIGITS / "centralized.flags"

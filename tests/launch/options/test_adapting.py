@@ -102,10 +102,10 @@ def test_cases_with_several_classes_are_scored_by_image():
 @pytest.mark.parametrize(
     ("files", "partition", "per_case"),
     [
-        (["metadata.csv", "cat/a.png"], "per_case", "yes"),
-        (["cat/a.png", "dog/a.png"], "dirichlet", "no"),
-        (["photos/a.png", "photos/b.png"], "iid", "no"),
-        (["a.png"], "iid", "no"),
+        (["metadata.csv", "cat/a.png"], "per_case", "true"),
+        (["cat/a.png", "dog/a.png"], "dirichlet", "false"),
+        (["photos/a.png", "photos/b.png"], "iid", "false"),
+        (["a.png"], "iid", "false"),
     ],
 )
 def test_the_default_partition_is_that_of_the_layout(tmp_path, files, partition, per_case):
@@ -117,6 +117,21 @@ def test_the_default_partition_is_that_of_the_layout(tmp_path, files, partition,
     assert defaults.shown(config)["per_case"] == per_case
     given = parse(f"--data_dir={tmp_path}", "--partition=skew")
     assert defaults.resolve(given, "cco").clients.partition == "skew"
+
+
+def test_other_own_images_have_the_defaults_of_a_folder(tmp_path):
+    path = tmp_path / "a.npz"
+    for arrays, partition in (
+        ({"clients": [0]}, "per_case"),
+        ({"labels": [0]}, "dirichlet"),
+        ({}, "iid"),
+    ):
+        np.savez(path, images=np.zeros((1, 8, 8)), **arrays)
+        config = configs.run("--dataset=npz", f"--data_dir={path}")
+        assert defaults.resolve(config, "cco").clients.partition == partition
+    for dataset in ("npz", "parquet", "hf_disk", "leaf"):
+        preset = presets.of_algorithm("dcco", dataset)
+        assert preset == presets.of_algorithm("dcco", "case_folder")
 
 
 def test_default_presets_of_a_folder_of_images():
