@@ -1,10 +1,14 @@
-"""Data sets by name: scikit-learn's digits, CIFAR, any TFDS image set, a folder of cases."""
+"""Data sets by name: scikit-learn's digits, CIFAR, any TFDS image set, and your own images."""
 
 import os
+import pathlib
 
 import numpy as np
 
+from datasets import array_files, arrow_files, case_folder, listing
+from datasets.errors import DatasetError
 from datasets.image_dataset import ImageDataset, Split, check_image_size, hold_out, resize_split
+from datasets.listing import Layout, Listing
 
 _NAMES = {
     "digits": "1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn",
@@ -12,7 +16,12 @@ _NAMES = {
     "cifar100": "60,000 photographs of 32x32 pixels in 100 classes, prepared by TFDS in --data_dir",
     "case_folder": "your own images in --data_dir, with a metadata.csv of cases or a folder for "
     "each class",
+    "npz": "arrays of images, labels and clients in a file of NumPy, --data_dir=FILE.npz",
+    "parquet": "encoded images in a Parquet file or a folder of them, as Hugging Face writes them",
+    "hf_disk": "encoded images in a folder that save_to_disk of Hugging Face has written",
+    "leaf": "FEMNIST in JSON in --data_dir, as LEAF writes it, with a client for each writer",
 }
+OWN = ("case_folder", "npz", "parquet", "hf_disk", "leaf")
 
 
 def names() -> dict[str, str]:
@@ -23,15 +32,49 @@ def names() -> dict[str, str]:
     return dict(_NAMES)
 
 
+def is_own(name: str) -> bool:
+    """Whether a data set is one of your own images, to which settings are adapted."""
+    return name in OWN
+
+
+def layout(name: str, data_dir: str | os.PathLike[str] | None) -> Layout:
+    """How your own images are sorted; by cases if they cannot be read."""
+    root = pathlib.Path(data_dir or "")
+    try:
+        if name == "npz":
+            return array_files.npz_layout(root)
+        if name in ("parquet", "hf_disk"):
+            return arrow_files.layout(name, root)
+    except DatasetError:
+        return Layout.CASES
+    return Layout.CASES if name == "leaf" else case_folder.layout(data_dir)
+
+
+def check(name: str, data_dir: str | os.PathLike[str] | None) -> Listing:
+    """Lists and checks your own images without decoding them.
+
+    Raises:
+      DatasetError: Data missing in `data_dir` or broken; with the file and the row.
+    """
+    if not data_dir:
+        raise DatasetError(f"--data_dir is needed for --dataset={name}: {_NAMES[name]}")
+    root = pathlib.Path(data_dir)
+    if name == "npz":
+        return array_files.check_npz(root)
+    if name == "leaf":
+        return array_files.check_leaf(root)
+    return case_folder.check(root) if name == "case_folder" else arrow_files.check(name, root)
+
+
 def load(
     name: str, data_dir: str | os.PathLike[str] | None = None, image_size: int | None = None
 ) -> ImageDataset:
-    """Loads a data set into memory, always in the same order.
+    """Loads a data set, always in the same order; many pixels into a file (`pixel_store`).
 
     The name is one of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3` of a
     set that has been prepared in `data_dir` (default: TFDS's own folder): nothing is downloaded.
     Images are resized (bilinear) to squares of `image_size` pixels; None keeps their size, and for
-    `case_folder` chooses it (`folder_images.choose_size`).
+    your own images chooses it (`folder_images.choose_size`).
 
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
@@ -40,10 +83,8 @@ def load(
     check_image_size(image_size)
     if name == "digits":
         return _load_digits(image_size)
-    if name == "case_folder":
-        from datasets import case_folder
-
-        return case_folder.load(data_dir, image_size)
+    if is_own(name):
+        return listing.load(check(name, data_dir), image_size)
     from datasets import tfds_images
 
     return tfds_images.load(name, data_dir, image_size, catalog_names=tuple(_NAMES))

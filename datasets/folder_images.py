@@ -1,8 +1,6 @@
-"""Reads the images of a folder in a few threads: their sizes first, then their pixels."""
+"""Reads images in a few threads: their sizes first, then their pixels."""
 
 import concurrent.futures
-import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -11,7 +9,7 @@ import numpy.typing as npt
 import tqdm
 from PIL import Image
 
-from datasets import image_file
+from datasets import pixel_store
 from datasets.case_table import Problems, Row
 from datasets.errors import DatasetError
 
@@ -21,7 +19,9 @@ SMALLEST, LARGEST = 16, 32
 _THREADS = 4  # Useful, because reading and decoding images release the GIL.
 _BLOCK = 2048  # Number of images that wait for a thread; all at once would take memory.
 _PROGRESS_DELAY = 1.0  # Seconds before a progress bar is shown.
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by the number of channels.
 _Result = TypeVar("_Result")
+Open = Callable[[Row], Image.Image]  # Opens the image of a row; a DatasetError if it is refused.
 
 
 class Header(NamedTuple):
@@ -31,19 +31,11 @@ class Header(NamedTuple):
     largest: int | None
 
 
-def read_headers(
-    root: pathlib.Path, rows: Sequence[Row], problems: Problems
-) -> list[Header | None]:
+def read_headers(open_row: Open, rows: Sequence[Row], problems: Problems) -> list[Header | None]:
     """Reads the header of each row's image; None for rows with a problem."""
 
     def read_header(row: Row) -> Header:
-        name = os.path.normpath(row.file_name)
-        if not row.file_name or os.path.isabs(name) or name.split(os.sep)[0] == os.pardir:
-            raise DatasetError(
-                "file_name must be a path inside the folder: move the image there, and write its "
-                "path relative to the folder"
-            )
-        with image_file.open_image(root / name) as image:
+        with open_row(row) as image:
             if image.mode == "F":
                 raise DatasetError("pixels are floating point numbers: save it with 8 or 16 bits")
             if not image.mode.startswith("I"):
@@ -87,32 +79,33 @@ def bits_of(headers: Sequence[Header]) -> int | None:
 
 
 def decode(
-    root: pathlib.Path,
+    open_row: Open,
     rows: Sequence[Row],
     size: tuple[int, int],
+    channels: int,
     bits: int | None,
     problems: Problems,
-    title: str = "reading images",
+    title: str,
 ) -> npt.NDArray[np.uint8]:
-    """Decodes every row's image as RGB, uint8 [n, height, width, 3], in the order of the rows.
+    """Decodes every row's image, uint8 [n, height, width, channels], in the order of the rows.
 
     Images are resized to `size`, width and height in pixels (bilinear, antialiased), and those of
     more than 8 bits scaled from `bits_of` to 8. Broken images are added to `problems`. `title` is
     that of the progress bar; empty for none.
     """
-    images = np.empty((len(rows), size[1], size[0], 3), np.uint8)
+    images = pixel_store.empty((len(rows), size[1], size[0], channels))
     index = {row.number: i for i, row in enumerate(rows)}
 
     def decode_one(row: Row) -> None:
-        with image_file.open_image(root / os.path.normpath(row.file_name)) as image:
+        with open_row(row) as image:
             if image.mode.startswith("I"):
                 assert bits is not None
                 images[index[row.number]] = _scaled(image, size, bits)
                 return
-            rgb = image.convert("RGB")
-        if rgb.size != size:
-            rgb = rgb.resize(size, Image.Resampling.BILINEAR)
-        images[index[row.number]] = np.asarray(rgb)
+            converted = image.convert(_MODES[channels])
+        if converted.size != size:
+            converted = converted.resize(size, Image.Resampling.BILINEAR)
+        images[index[row.number]] = np.asarray(converted).reshape(images.shape[1:])
 
     _for_each_image(decode_one, rows, problems, title)
     return images

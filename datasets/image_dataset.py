@@ -1,4 +1,4 @@
-"""Labelled images in memory, which loaders return and partitions take."""
+"""Labelled images, which loaders return and partitions take."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from datasets import pixel_store
 from datasets.errors import DatasetError
 
 NO_LABEL = -1
@@ -48,7 +49,8 @@ class Split:
     def take(self, indices: npt.NDArray[np.int64] | slice) -> "Split":
         """The examples at `indices`, int64 [m], in that order; or those of a slice, not copied."""
         cases = None if self.case_ids is None else self.case_ids[indices]
-        return Split(self.images[indices], self.labels[indices], self.example_ids[indices], cases)
+        images = pixel_store.take(self.images, indices)
+        return Split(images, self.labels[indices], self.example_ids[indices], cases)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +112,7 @@ def resize_split(split: Split, size: int | None) -> Split:
     """`split` with its images resized to `size` x `size` pixels, or as it is for None."""
     if size is None or split.images.shape[1:3] == (size, size):
         return split
-    images = np.empty((len(split), size, size, split.images.shape[-1]), np.uint8)
+    images = pixel_store.empty((len(split), size, size, split.images.shape[-1]))
     for i, image in enumerate(split.images):
         images[i] = resize(image, size)
     return dataclasses.replace(split, images=images)

@@ -1,6 +1,7 @@
 """Opens untrusted image files: named formats only, and a bounded number of pixels."""
 
 import os
+from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
@@ -13,8 +14,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 MAX_PIXELS = 40_000_000
 
 
-def open_image(path: str | os.PathLike[str]) -> Image.Image:
-    """Opens an image, and reads its header without decoding pixels.
+def open_image(path: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
+    """Opens an image, a path or an open file, and reads its header without decoding pixels.
 
     Raises:
       DatasetError: If the file has none of `FORMATS`, or more than `MAX_PIXELS` pixels.

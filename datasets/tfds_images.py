@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets import pixel_store
 from datasets.errors import DatasetError
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split, hold_out, resize
 
@@ -199,6 +200,9 @@ def _read_split(
     # Files are read one after another, so that the order is always the same.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     height, width, channels = builder.info.features["image"].shape
+    shape = (image_size, image_size) if image_size is not None else (height, width)
+    images = pixel_store.empty((builder.info.splits[split].num_examples, *shape, channels))
+    all_labels, done = np.empty(len(images), np.int32), 0
     try:
         dataset = builder.as_dataset(
             split=split, shuffle_files=False, decoders=decoders, read_config=config
@@ -206,23 +210,23 @@ def _read_split(
         one_size = None not in (height, width)
         if one_size:  # reading a batch is ten times as fast as reading its images one by one
             dataset = dataset.batch(_READ_BATCH)
-        shape = (image_size, image_size) if image_size is not None else (height, width)
-        images, labels = [np.empty((0, *shape, channels), np.uint8)], [np.empty(0, np.int64)]
         for element in dataset.prefetch(2).as_numpy_iterator():
             batch = element["image"] if one_size else element["image"][np.newaxis]
             if image_size is not None:
                 batch = np.stack([resize(image, image_size) for image in batch])
-            images.append(batch)
-            labels.append(np.atleast_1d(element["label"]))
+            images[done : done + len(batch)] = batch
+            all_labels[done : done + len(batch)] = element["label"]
+            done += len(batch)
+        if done < len(images):
+            raise EOFError(f"{done:,} of {len(images):,} images")
     except Exception as error:  # the exceptions of TF and TFDS have no common base class
         raise DatasetError(
             f"data_dir: split {split} of dataset {name} in {builder.data_dir} cannot be read: "
             f"{_first_line(error)}"
         ) from error
-    all_labels = np.concatenate(labels).astype(np.int32)
     ids = np.arange(first_id, first_id + len(all_labels), dtype=np.int64)
     known_labels = np.where(all_labels < 0, np.int32(NO_LABEL), all_labels)
-    return Split(np.concatenate(images), known_labels, ids)
+    return Split(images, known_labels, ids)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,9 +1,10 @@
-"""Shows a folder of images as an encoder sees it, and writes the features of the images.
+"""Shows your own images as an encoder sees them, and writes the features of the images.
 
     python -m launch.embed --run=RUN --data_dir=FOLDER --output_dir=OUT
 
-The folder may have labels or not. Writes `embed.html`, a page with thumbnails on a 2-D map,
-clusters, nearest neighbours and near-duplicates, and the same as numbers:
+The images may have labels or not; --dataset says what kind of folder or file they are in. Writes
+`embed.html`, a page with thumbnails on a 2-D map, clusters, nearest neighbours and near-duplicates,
+and the same as numbers:
 
 - `embeddings.csv`, a row for each image: file_name, label, cluster, x, y (its place on the map),
   and its features f0, f1, ... to seven digits.
@@ -29,7 +30,7 @@ from launch.options import app
 from launch.options.script_configs import EmbedConfig
 
 if TYPE_CHECKING:
-    from datasets.case_folder import Listing
+    from datasets.listing import Listing
     from launch.pages.embedding_page import Images, Overview
     from tff_ssl.deployment.encoder import Encoder
     from tff_ssl.reporting.page import Page
@@ -52,9 +53,10 @@ def main(config: EmbedConfig) -> None:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigurationError(f"--output_dir={output} is not empty: name a new folder")
     encoder = _load_encoder(config.run)
-    listing = _list_images(folder)
+    listing = _list_images(config)
+    _check_channels(encoder, listing, config.run)
     count = len(listing.rows)
-    print(f"encodes {count:,} images of {folder}/ with the encoder of {config.run}", flush=True)
+    print(f"encodes {count:,} images of {folder} with the encoder of {config.run}", flush=True)
     with _new_folder(output):
         features = _encode(encoder, listing)
         print(f"searches their neighbours, clusters and places; writes to {output}/", flush=True)
@@ -66,15 +68,15 @@ def main(config: EmbedConfig) -> None:
     print(f"\nwritten to {output}/: embed.html (open it in a browser), {_CSV}, {_NPZ}")
 
 
-def _list_images(folder: pathlib.Path) -> Listing:
+def _list_images(config: EmbedConfig) -> Listing:
     """The images of the folder; prints the notes of the loader."""
-    from datasets import case_folder
+    from datasets import catalog
     from tff_ssl.errors import ConfigurationError
 
-    listing = case_folder.check(folder)
+    listing = catalog.check(config.dataset, config.data_dir)
     if len(listing.rows) < 3:
         raise ConfigurationError(
-            f"--data_dir={folder} needs three images or more; it has {len(listing.rows)}"
+            f"--data_dir={config.data_dir} needs three images or more; it has {len(listing.rows)}"
         )
     for note in listing.notes:
         print(f"note: {note}")
@@ -91,13 +93,19 @@ def _load_encoder(run: str) -> Encoder:
         is_stopped = any(pathlib.Path(run).glob("checkpoints/*"))
         advice = "; launch.export writes the one of a stopped run to RUN/export" * is_stopped
         raise ConfigurationError(f"--run: {error}{advice}") from error
-    if loaded.image_shape[2] != 3:
-        shape = "x".join(map(str, loaded.image_shape))
-        raise ConfigurationError(
-            f"--run={run}: its encoder takes images of {shape}, and images of a folder are "
-            "RGB: use an encoder that was trained on a folder of images or on another RGB data set"
-        )
     return loaded
+
+
+def _check_channels(encoder: Encoder, listing: Listing, run: str) -> None:
+    from tff_ssl.errors import ConfigurationError
+
+    if encoder.image_shape[2] != listing.channels:
+        shape = "x".join(map(str, encoder.image_shape))
+        kind = {1: "grey", 3: "RGB", 4: "RGBA"}[listing.channels]
+        raise ConfigurationError(
+            f"--run={run}: its encoder takes images of {shape}, and images of {listing.source} are "
+            f"{kind}: use an encoder that was trained on {kind} images"
+        )
 
 
 @contextlib.contextmanager
@@ -124,13 +132,13 @@ def _progress(count: int, title: str):
 
 def _encode(encoder: Encoder, listing: Listing) -> np.ndarray:
     """The features of all images, float32 [n, d]."""
-    from datasets import case_folder
+    from datasets.listing import read_in_batches
 
     height, width, _ = encoder.image_shape
     features = np.empty((len(listing.rows), encoder.features), np.float32)
     with _progress(len(features), "encoding images") as progress:
         done = 0
-        for images in case_folder.read_in_batches(listing, (width, height), _BATCH):
+        for images in read_in_batches(listing, (width, height), _BATCH):
             features[done : done + len(images)] = encoder(images)
             done += len(images)
             progress.update(len(images))
@@ -154,17 +162,17 @@ def _embed(listing: Listing, features: np.ndarray, config: EmbedConfig) -> Overv
 
 def _images(listing: Listing) -> Images:
     """The images of the page, which are read again from their files."""
-    from datasets import case_folder
+    from datasets.listing import read_in_batches
     from launch.pages import embedding_page
 
-    names = tuple(sorted({row.label for row in listing.rows} - {""}))
+    names = listing.classes_of(row.label for row in listing.rows)
     numbers = {"": -1} | {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[row.label] for row in listing.rows], np.int32)
     side = embedding_page.THUMBNAIL
 
     def read(chosen: np.ndarray) -> Iterator[np.ndarray]:
         shown = listing._replace(rows=[listing.rows[number] for number in chosen])
-        for batch in case_folder.read_in_batches(shown, (side, side), _BATCH):
+        for batch in read_in_batches(shown, (side, side), _BATCH):
             yield from batch
 
     return embedding_page.Images([row.file_name for row in listing.rows], labels, names, read)

@@ -1,4 +1,4 @@
-"""Fits settings to a folder of images: cohorts, batches, numbers of labels, and scores by case.
+"""Fits settings to images of your own: cohorts, batches, numbers of labels, and scores by case.
 
 Only flags that are not given change, and a note on each change names the flag that overrides it.
 The result depends only on the configuration and the folder, so that a resumed run gets the same.
@@ -10,6 +10,7 @@ from typing import Any, Generic
 
 import numpy as np
 
+from datasets import catalog
 from datasets.image_dataset import ImageDataset
 from launch.options import settings
 from launch.options.run_config import RunConfig
@@ -36,7 +37,7 @@ class Adapted(Generic[Config]):
 
 def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
     """Sets `--per_case` and `--labels_per_class`."""
-    if dataset.name != "case_folder":
+    if not catalog.is_own(dataset.name):
         return Adapted(config)
     flags: Any = config
     notes, changes = list[str](), dict[str, Any]()
@@ -77,8 +78,8 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
 
 def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
     """Sets `--clients_per_round` for about 128 images a round, from the clients' sizes."""
-    is_folder = config.data.dataset == "case_folder"
-    if not is_folder or "clients_per_round" in config.given or not sizes:
+    is_own = catalog.is_own(config.data.dataset)
+    if not is_own or "clients_per_round" in config.given or not sizes:
         return Adapted(config)
     wanted = max(int(np.ceil(ROUND_IMAGES / np.mean(sizes))), _LEAST_CLIENTS)
     clients = min(wanted, len(sizes))
@@ -93,7 +94,8 @@ def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
 def fit_batch(num_images: int, config: RunConfig) -> Adapted[RunConfig]:
     """Sets `--batch_size` to the number of training images of a folder that has fewer."""
     is_smaller = 2 <= num_images < config.participation.batch_size
-    if config.data.dataset != "case_folder" or not is_smaller or "batch_size" in config.given:
+    is_own = catalog.is_own(config.data.dataset)
+    if not is_own or not is_smaller or "batch_size" in config.given:
         return Adapted(config)
     note = f"--batch_size={num_images}, because there are no more training images"
     return Adapted(settings.replace(config, batch_size=num_images), (note,))

@@ -1,5 +1,6 @@
 """Loads the images that a configuration names."""
 
+import pathlib
 from collections.abc import Collection
 
 from datasets import catalog
@@ -19,9 +20,11 @@ def load_dataset(data: DataConfig) -> ImageDataset:
 def check_folder(dataset: str | None, data_dir: str | None, given: Collection[str]) -> None:
     """Raises `ConfigurationError` if `--data_dir` is given, and the data set does not read it."""
     if "data_dir" in given and dataset == "digits":
+        kinds = {".npz": "npz", ".parquet": "parquet"}
+        kind = kinds.get(pathlib.Path(data_dir or "").suffix, "case_folder")
         raise ConfigurationError(
-            f"--data_dir={data_dir} is not read by --dataset=digits: add --dataset=case_folder for "
-            "a folder of images, or leave it out"
+            f"--data_dir={data_dir} is not read by --dataset=digits: add --dataset={kind} for "
+            f"{'a folder of' if kind == 'case_folder' else 'its'} images, or leave it out"
         )
 
 

@@ -3,20 +3,20 @@
 from collections.abc import Collection
 from typing import Any
 
-from datasets import case_folder
-from datasets.case_folder import Layout
+from datasets import catalog
+from datasets.listing import Layout
 from launch.options import settings
 from launch.options.settings import Config, Settings
 
 _DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
-_PARTITIONS = {Layout.TABLE: "per_case", Layout.CLASSES: "dirichlet", Layout.IMAGES: "iid"}
+_PARTITIONS = {Layout.CASES: "per_case", Layout.CLASSES: "dirichlet", Layout.IMAGES: "iid"}
 
 
 def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -> Config:
     """Sets the partition, the views and their size where they are not given.
 
-    A folder of images with a table of cases has one client per case. In folders of classes, clients
-    have images of one class, by the default of `--alpha`; without classes they are random.
+    Images of your own have one client per case. In folders of classes, or with labels, clients have
+    images of one class, by the default of `--alpha`; without classes they are random.
 
     Args:
       objective: Name of the objective, if known.
@@ -25,8 +25,8 @@ def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -
     assert isinstance(config, Settings)
     values = settings.flat(config)
     dataset, changes = values.get("dataset", ""), dict[str, Any]()
-    if dataset == "case_folder":
-        changes["partition"] = _PARTITIONS[case_folder.layout(values["data_dir"])]
+    if catalog.is_own(dataset):
+        changes["partition"] = _PARTITIONS[catalog.layout(dataset, values["data_dir"])]
     changes["views"] = views(dataset, objective)
     is_small = dataset == "digits" and values["image_size"] is None
     changes["view_size"] = _DIGITS_VIEW_SIZE if is_small else None
@@ -44,6 +44,7 @@ def views(dataset: str, objective: str | None) -> str:
 def shown(config: Settings) -> dict[str, str]:
     """The values, for help texts, of flags whose defaults depend on other flags, by name."""
     values = settings.flat(config)
+    dataset = values.get("dataset", "")
     found, objective = {}, values.get("objective")
     if "algorithm" in config.given and objective is None:
         # Imported here, because it takes seconds.
@@ -55,6 +56,6 @@ def shown(config: Settings) -> dict[str, str]:
         if resolved.get(name):
             found[name] = str(resolved[name])
     if "per_case" in values and values["per_case"] is None:
-        has_cases = values["dataset"] == "case_folder" and case_folder.has_cases(values["data_dir"])
-        found["per_case"] = "true" if has_cases else "false"
+        layout = catalog.layout(dataset, values["data_dir"]) if catalog.is_own(dataset) else None
+        found["per_case"] = "true" if layout is Layout.CASES else "false"
     return found

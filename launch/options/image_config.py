@@ -17,9 +17,9 @@ class DataConfig:
 
     Attributes:
       dataset: {names}; or any TFDS image-classification set that is prepared in --data_dir.
-      data_dir: Folder of prepared TFDS sets, or of a case_folder's images.
-      image_size: Height and width to which all images are resized. Default: their own; of a
-        case_folder {names}.
+      data_dir: Folder of prepared TFDS sets, or the folder or file of your own images.
+      image_size: Height and width to which all images are resized. Default: their own; of
+        your own images {names}.
       train_labels: supervised: number of labelled images to train on, drawn with --seed in
         proportion to the sizes of the classes. Default: all images that have a label.
     """
@@ -39,7 +39,7 @@ class ClientsConfig:
     """Clients and their images.
 
     Attributes:
-      partition: {names}. Default of a case_folder: per_case with a metadata.csv, iid without
+      partition: {names}. Default of your own images: per_case if they have clients, iid without
         labels.
       num_clients: Number of clients. Default: as many as the partition allows.
       samples_per_client: iid, dirichlet: number of examples of each client. Default: an even share

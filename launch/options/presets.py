@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from absl import flags
 
+from datasets import catalog
 from launch.options import known_names
 from tff_ssl.errors import ConfigurationError
 
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
 _DIGITS = FOLDER / "digits"
 _CASE_FOLDER = FOLDER / "case_folder"
-_ONE_EACH = ("case_folder", "cifar10")  # Data sets, and folders of their algorithms' presets.
 _ROOT = FOLDER.parent.parent
 
 
@@ -23,14 +23,16 @@ def of_algorithm(
 
     On the digits it is the first that exists of `digits/NAME.flags` and, by the algorithm's kind
     and default objective, `digits/kinds/KIND_OBJECTIVE.flags` and `digits/kinds/KIND.flags`. The
-    latter two set no hyperparameters, so that the algorithm's defaults hold. On a folder of images
-    it is `case_folder/NAME.flags`.
+    latter two set no hyperparameters, so that the algorithm's defaults hold. On images of your own
+    it is `case_folder/NAME.flags`, or `case_folder/pretrained_NAME.flags`, if that exists, for a
+    run from pretrained weights. On CIFAR-10 it is `cifar10/NAME.flags`.
     """
     if dataset != "digits":
-        adapting = FOLDER / dataset / f"pretrained_{name}.flags"
-        path = FOLDER / dataset / f"{name}.flags"
-        path = adapting if pretrained and adapting.exists() else path
-        return path if dataset in _ONE_EACH and path.exists() else None
+        if not catalog.is_own(dataset) and dataset != "cifar10":
+            return None
+        folder = _CASE_FOLDER if catalog.is_own(dataset) else FOLDER / dataset
+        names = [f"pretrained_{name}.flags"] * pretrained + [f"{name}.flags"]
+        return next((folder / name for name in names if (folder / name).exists()), None)
     path = _DIGITS / f"{name}.flags"
     if path.exists():
         return path
@@ -57,11 +59,11 @@ def of_objective(
     """The default preset of the centralized baseline with an objective; None if there is none.
 
     On the digits it is `digits/centralized_NAME.flags` if that exists, otherwise
-    `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`, or
+    `digits/centralized.flags`. On images of your own, cco has `case_folder/centralized.flags`, or
     `case_folder/pretrained_centralized.flags` for a run from pretrained weights.
     """
     if dataset != "digits":
-        is_known = dataset == "case_folder" and name == "cco"
+        is_known = catalog.is_own(dataset) and name == "cco"
         file = "pretrained_centralized.flags" if pretrained else "centralized.flags"
         return _CASE_FOLDER / file if is_known else None
     path = _DIGITS / f"centralized_{name}.flags"

@@ -55,7 +55,7 @@ class ParticipationConfig:
 
     Attributes:
       rounds: Number of {unit}.
-      clients_per_round: Number of clients in a round's cohort. Default for a case_folder: as many
+      clients_per_round: Number of clients in a round's cohort. Default for your own images: as many
         as have about 128 images together.
       batches: shuffled: steps go through shuffled epochs; cohorts: a step has the examples of the
         --clients_per_round clients of a federated round.
@@ -175,7 +175,7 @@ class EvaluationConfig:
       label_draws: Number of random draws of the labels, for mean and standard deviation.
       baselines: Baselines to evaluate on the encoder's labels: random_encoder, raw_pixels.
       per_case: Use one label and one prediction per case, from the mean of its images' encodings.
-        Default: yes for a case_folder with a metadata.csv, if no case has images of several
+        Default: yes for your own images with cases, if no case has images of several
         classes.
       probe: logistic: logistic regression; lars: the DCCO paper's linear classifier, trained with
         LARS; adam: Hetero-SSFL's, trained with 100 epochs of Adam.

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from datasets import catalog
 from launch.options.image_config import ClientsConfig, DataConfig, ModelConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
@@ -90,13 +91,15 @@ class EmbedConfig(ScriptConfig):
 
     Attributes:
       run: Folder of a pretraining run or of its encoder/, or a weights.npz.
-      data_dir: Folder of images, as --dataset=case_folder reads it: with a metadata.csv, with a
-        folder for each class, or without labels.
+      dataset: Kind of the images: {names}.
+      data_dir: Folder or file of the images. A case_folder has a metadata.csv, a folder for each
+        class, or no labels.
       num_clusters: Number of clusters; fewer if there are fewer different images.
       near_duplicates: Smallest cosine of the features of two images that count as near-duplicates.
     """
 
     run: str | None = None
+    dataset: str = flag("case_folder", choices=catalog.OWN, names=", ".join(catalog.OWN))
     data_dir: str | None = None
     num_clusters: int = flag(10, 1, 1000)
     # Encoders end with a ReLU, so that any two images have a high cosine. With an encoder that was

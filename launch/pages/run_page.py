@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datasets import catalog
 from datasets.image_dataset import ImageDataset, Split
 from launch.outputs import commands, plots
 from launch.pages import charts, embedding_page, image_samples, run_files, run_text
@@ -112,21 +113,24 @@ def write(
 def _write_overview(run: RunFiles, output: pathlib.Path, overview: Overview) -> None:
     """Writes `embed.html`."""
     count, folder = len(overview.images.names), run.flags.get("data_dir")
-    is_folder = run.flags.get("dataset") == "case_folder"
+    kind = run.flags.get("dataset", "digits")
+    is_own = catalog.is_own(kind)
+
+    flags = [] if kind == "case_folder" else [f"--dataset={kind}"]
 
     def add_command(page: Page) -> None:
-        if not is_folder:
+        if not is_own:
             return
         page.add_section("Continue from here")
         page.add_command(
-            "Show all images of the folder in this way, and write their features to files.",
-            commands.module("launch.embed", f"--run={run.folder}", f"--data_dir={folder}"),
+            "Show all images in this way, and write their features to files.",
+            commands.module("launch.embed", f"--run={run.folder}", *flags, f"--data_dir={folder}"),
         )
 
     embedding_page.write(
         output,
         f"{count:,} images as the encoder sees them: {run.folder.resolve().name}",
-        f"{count:,} training images of {folder if is_folder else run.flags.get('dataset')}, "
+        f"{count:,} training images of {folder if is_own else kind}, "
         f"without labels, encoded by the run {run.folder}.",
         overview,
         add_command,

@@ -204,7 +204,7 @@ def linear_probes(
     needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
     indices, train = all_train.take(needed)
     flips = config.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
-    images = dataset.train.images[indices]
+    images = dataset.train.take(indices).images
     feature_sets = {
         name: linear_probe.FeatureSet(
             cases.average(extract(images), train),
@@ -259,7 +259,7 @@ def knn_results(
     indices, bank_cases = train.take(np.flatnonzero(train.labels >= 0))
 
     def knn_scores(extract: Features) -> dict[str, Any]:
-        bank = cases.average(extract(dataset.train.images[indices]), bank_cases)
+        bank = cases.average(extract(dataset.train.take(indices).images), bank_cases)
         queries = cases.average(extract(dataset.test.images), test)
         scores = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
         return linear_probe.summarize([scores])
@@ -305,7 +305,7 @@ def classifier_results(
         return model.apply(weights, x, training=False).logits
 
     indices, scored = test.take(np.flatnonzero(test.labels >= 0))
-    logits = features.extract(classify, dataset.test.images[indices])
+    logits = features.extract(classify, dataset.test.take(indices).images)
     scores = labels.score(cases.average(logits, scored).argmax(1), scored.labels)
     return [
         {

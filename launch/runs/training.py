@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from datasets import catalog
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
@@ -76,7 +77,7 @@ def train_and_probe(
 
 def _advice(dataset: ImageDataset, config: RunConfig) -> list[str]:
     """A line on pretrained weights, for photographs of one's own that start without them."""
-    if dataset.name != "case_folder" or config.model.init_from:
+    if not catalog.is_own(dataset.name) or config.model.init_from:
         return []
     return [
         "note: few photographs are often encoded better from pretrained weights "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets import case_folder, folder_images, partition, partitioners
+from datasets import case_folder, folder_images, listing, partition, partitioners
 from datasets.errors import DatasetError
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data"
@@ -198,7 +198,7 @@ def test_folders_of_classes(tmp_path):
         "no metadata.csv: 11 images in 2 folders, one a class",
         "2 files are left out: not images, or in no class folder",
     )
-    assert case_folder.layout(tmp_path) is case_folder.Layout.CLASSES
+    assert case_folder.layout(tmp_path) is listing.Layout.CLASSES
 
 
 def test_folders_of_splits_with_folders_of_classes(tmp_path):
@@ -232,7 +232,7 @@ def test_one_folder_of_images_is_no_class(tmp_path, names):
     if names[0].startswith("train"):
         shutil.rmtree(tmp_path / "notes")
     data = case_folder.load(tmp_path)
-    assert case_folder.layout(tmp_path) is case_folder.Layout.IMAGES
+    assert case_folder.layout(tmp_path) is listing.Layout.IMAGES
     assert data.class_names == ()
     assert data.train.labels.tolist() == [-1, -1]
     assert "2 images without labels, because" in data.notes[0]
@@ -249,7 +249,7 @@ def test_a_single_label_is_none(folder):
 def test_a_folder_of_images_without_classes(tmp_path):
     class_folder(tmp_path, ["b.png", "a.png"])
     data = case_folder.load(tmp_path)
-    assert case_folder.layout(tmp_path) is case_folder.Layout.IMAGES
+    assert case_folder.layout(tmp_path) is listing.Layout.IMAGES
     assert data.train.labels.tolist() == [-1, -1]
     assert np.array_equal(data.train.images, np.stack([pixels(1), pixels(0)]))
 

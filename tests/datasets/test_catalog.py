@@ -83,7 +83,9 @@ def test_names_import_nothing_heavy():
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["digits", "cifar10", "cifar100", "case_folder"]
+    assert result.stdout.split() == [
+        "digits", "cifar10", "cifar100", "case_folder", "npz", "parquet", "hf_disk", "leaf",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

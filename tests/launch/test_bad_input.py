@@ -53,6 +53,7 @@ def late(named, flags):
         ("dataset", ["--dataset=nosuch"]),
         ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
         ("--data_dir=/tmp is not read by --dataset=digits", ["--data_dir=/tmp"]),
+        ("add --dataset=npz for its images", ["--data_dir=a.npz"]),
         ("--algorithm=fedAvg: did you mean fedavg?", ["--algorithm=fedAvg"]),
         (
             "--resume: --output_dir=/nonexistent/run does not exist",

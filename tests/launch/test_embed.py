@@ -2,13 +2,14 @@
 
 import csv
 import os
+import pathlib
 import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from datasets import case_folder
+from datasets import case_folder, catalog, listing
 from launch import embed
 from launch.options import command_line
 from launch.options.script_configs import EmbedConfig
@@ -17,6 +18,7 @@ from tests.launch.mistakes import messages
 from tff_ssl.deployment import encoder, saved_model
 from tff_ssl.models.dual_encoder import DualEncoder
 
+HUGGING_FACE = pathlib.Path(__file__).parents[1] / "datasets/huggingface/parquet"
 NAMES = ("cat/a.png", "cat/deep/b.png", "dog/<b>&c.png", "dog/d.png", "dog/e, f.png")
 
 
@@ -56,7 +58,7 @@ def run_script(*flags):
 def test_a_labelled_folder(run, tmp_path, monkeypatch, capsys):
     images, output = make_images(tmp_path / "images", NAMES), tmp_path / "out"
     sizes = []
-    read = case_folder.read_in_batches
+    read = listing.read_in_batches
     monkeypatch.setattr(embed, "_BATCH", 2)  # No more images are in memory at a time.
 
     def record(*arguments):
@@ -64,7 +66,7 @@ def test_a_labelled_folder(run, tmp_path, monkeypatch, capsys):
             sizes.append(len(batch))
             yield batch
 
-    monkeypatch.setattr(case_folder, "read_in_batches", record)
+    monkeypatch.setattr(listing, "read_in_batches", record)
     run_script(f"--run={run}", f"--data_dir={images}", f"--output_dir={output}",
                "--num_clusters=2")  # fmt: skip
     assert max(sizes) == 2
@@ -107,6 +109,25 @@ def test_a_labelled_folder(run, tmp_path, monkeypatch, capsys):
     for row in ("images", "classes", "clusters", "pairs of near-duplicates"):
         assert sum(line.startswith(row) for line in out.splitlines()) == 1
     assert f"written to {output}/: embed.html" in out
+
+
+@pytest.mark.parametrize("dataset", ["parquet", "npz"])
+def test_other_files(run, tmp_path, dataset):
+    """Features are those of the images that a run's own loader gives."""
+    path, output = HUGGING_FACE, tmp_path / "out"
+    if dataset == "npz":
+        path = tmp_path / "a.npz"
+        np.savez(path, x=np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3)))
+    run_script(f"--run={run}", f"--dataset={dataset}", f"--data_dir={path}",
+               f"--output_dir={output}")  # fmt: skip
+    data = catalog.load(dataset, path, 16)
+    with np.load(output / "embeddings.npz") as file:
+        assert file["file_name"].tolist() == list(data.file_names)
+        for split in (data.train, data.test):
+            if len(split):
+                expected = encoder.load_encoder(run)(split.images)
+                found = file["features"][split.example_ids]
+                np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_an_unlabelled_folder_with_a_name_that_is_not_utf_8(run, tmp_path, capsys):

@@ -119,6 +119,21 @@ def test_the_default_partition_is_that_of_the_layout(tmp_path, files, partition,
     assert defaults.resolve(given, "cco").clients.partition == "skew"
 
 
+def test_other_own_images_have_the_defaults_of_a_folder(tmp_path):
+    path = tmp_path / "a.npz"
+    for arrays, partition in (
+        ({"clients": [0]}, "per_case"),
+        ({"labels": [0]}, "dirichlet"),
+        ({}, "iid"),
+    ):
+        np.savez(path, images=np.zeros((1, 8, 8)), **arrays)
+        config = configs.run("--dataset=npz", f"--data_dir={path}")
+        assert defaults.resolve(config, "cco").clients.partition == partition
+    for dataset in ("npz", "parquet", "hf_disk", "leaf"):
+        preset = presets.of_algorithm("dcco", dataset)
+        assert preset == presets.of_algorithm("dcco", "case_folder")
+
+
 def test_default_presets_of_a_folder_of_images():
     folder = presets.FOLDER / "case_folder"
     assert presets.of_algorithm("dcco", "case_folder") == folder / "dcco.flags"
