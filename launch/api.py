@@ -6,6 +6,7 @@ They use what the scripts use: the same options and default presets, rounds and 
 import csv
 import dataclasses
 import difflib
+import functools
 import pathlib
 import shutil
 import tempfile
@@ -18,18 +19,16 @@ import tensorflow_federated as tff
 
 from datasets import partition as partitions
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
-from launch.options import algorithm as algorithm_options
 from launch.options import command_line, encoders, presets, settings
 from launch.options.run_config import EvaluationConfig, RunConfig
-from launch.outputs import run_folder
 from launch.probes import probing
-from launch.runs import federated, final_evaluation, micro_batches, runtimes
+from launch.runs import federated, runtimes, training
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment.encoder import Encoder, check_values, load_encoder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import features, linear_probe
+from tff_ssl.kinds.protocol import PlannedRun
 from tff_ssl.models.dual_encoder import EncoderNetwork
-from tff_ssl.simulation.training_loop import TrainingLoop
 
 Callback = Callable[[int, dict[str, float]], None]
 _PROTOCOLS = ("linear", "knn")
@@ -106,27 +105,31 @@ def train(
     dataset = _dataset(clients)
     if not isinstance(encoder, str):
         encoder = encoders.register(encoder)
-    config = _config(algorithm, encoder, rounds, seed, options)
-    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
-    chosen = algorithm_options.choose(config)
-    built = federated.build(micro_batches.fit(chosen, dataset, runtime.gpu), dataset)
-    config, planned = built.chosen.config, built.algorithm.plan_run(built.setting)
     scratch = None
     if folder is None:
         scratch = tempfile.TemporaryDirectory(prefix="tff_ssl_run_")
         folder = scratch.name
-    folder = pathlib.Path(folder)
-    resume = (folder / "config.json").exists()
-    run_folder.open_run(folder, settings.to_json(config), config.given, resume)
-    with federated.simulate(built, planned, folder, runtime) as simulation:
-        watched = simulation if callback is None else _Watched(simulation, callback)
-        loop = TrainingLoop(folder, config.rounds, config.output.checkpoint_every)
-        weights = simulation.encoder_weights(loop.run(watched, seed))
-    final_evaluation.export(folder, dataset, built.model, weights, config.model.view_size)
+    options |= {"output_dir": folder, "resume": pathlib.Path(folder, "config.json").exists()}
+    config = _config(algorithm, encoder, rounds, seed, options)
+    federated.run(config, functools.partial(_train, callback), dataset)
     run = load_run(folder)
     if scratch is not None:
         _kept.append(scratch)
     return run
+
+
+def _train(
+    callback: Callback | None,
+    built: federated.Built,
+    planned: PlannedRun,
+    dataset: ImageDataset,
+    folder: pathlib.Path,
+    runtime: runtimes.Chosen,
+) -> None:
+    """Trains and writes the encoder, without an evaluation."""
+    with federated.simulate(built, planned, folder, runtime) as simulation:
+        watched = simulation if callback is None else _Watched(simulation, callback)
+        training.train(watched, built.model, dataset, folder, built.chosen.config)
 
 
 _kept: list[tempfile.TemporaryDirectory] = []  # Folders that are removed when the program ends.

@@ -25,7 +25,6 @@ from tff_ssl.kinds.stateful.algorithm import (
     client_work_around_training,
 )
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime import local_worker
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import previous_if_empty
 from tff_ssl.templates.local_training import build_local_training
@@ -109,7 +108,7 @@ print("weights of a client's state:", len(algorithm.initial_client_state(0).proj
 # states and metrics. A private TFF worker computes it.
 
 losses = []
-with local_worker.start():
+with tff_ssl.runtime.start():
     server = algorithm.process.initialize()
     states = [tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0))] * len(clients)
     for _ in range(task.rounds):

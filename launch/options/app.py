@@ -25,8 +25,8 @@ from launch.outputs import commands
 from tff_ssl import errors
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
-# Warnings about how TFF implements its quantized and secure sums.
-_IGNORED_WARNINGS = ("can temporarily allocate extra memory", "Object was never used")
+# A warning about how TFF implements its quantized sums.
+_IGNORED_WARNING = "can temporarily allocate extra memory"
 _INTERRUPT_DELAY = 0.1  # Seconds before an interrupt that was lost is repeated.
 _ADDRESS_SPACE = 4 * 2**30  # Bytes.
 INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
@@ -139,9 +139,7 @@ def _parse_flags(
 def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     """Runs `main`; a user's mistake ends it with a one-line error message."""
     logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().addFilter(
-        lambda record: not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
-    )
+    logging.get_absl_handler().addFilter(lambda record: _IGNORED_WARNING not in record.getMessage())
     sys.unraisablehook = _on_lost_exception
     # These signals act like Ctrl-C, so that a run saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

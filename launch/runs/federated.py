@@ -3,7 +3,7 @@
 import contextlib
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
-from tff_ssl.runtime import ray_cluster, ray_nodes
+from tff_ssl.runtime import ray_cluster, ray_nodes, start
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
@@ -76,17 +76,31 @@ class Built(NamedTuple):
     algorithm: FederatedAlgorithm
 
 
+Train = Callable[[Built, PlannedRun, ImageDataset, pathlib.Path, runtimes.Chosen], None]
+
+
 def pretrain(config: RunConfig) -> None:
     """Pretrains and evaluates an encoder, and writes the results."""
+    run(config, _train_and_evaluate)
+
+
+def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) -> None:
+    """Plans a run, opens its folder and trains; again with smaller micro-batches if it has to.
+
+    Args:
+      config: The configuration, whose `output_dir` is None for a folder with a new name.
+      train: Trains from the last checkpoint in the folder, or from the start, by `simulate`.
+      dataset: The images; None for those that the configuration names.
+    """
     runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     chosen = algorithm_options.choose(config)
-    dataset = load(chosen.config)
+    dataset = dataset or load(chosen.config)
     config = adapting.fit_evaluation(dataset, chosen.config).announced()
     chosen = micro_batches.fit(chosen._replace(config=config), dataset, runtime.gpu)
     built = build(chosen, dataset)
     config, clients = built.chosen.config, built.clients
     _check_client_models(built)
-    run = built.algorithm.plan_run(built.setting)
+    planned = built.algorithm.plan_run(built.setting)
     probing.check_labels(dataset, config.evaluation)
     if config.runtime.ray is not None:
         ray_cluster.check(config.runtime.ray)
@@ -96,20 +110,19 @@ def pretrain(config: RunConfig) -> None:
     _record_partition(clients, folder, config.output.resume)
     while True:
         try:
-            return _train(built, run, dataset, folder, runtime)
+            return train(built, planned, dataset, folder, runtime)
         except OutOfMemoryError as error:
             built = build(micro_batches.halve(built.chosen, error), dataset)
-            run = built.algorithm.plan_run(built.setting)
+            planned = built.algorithm.plan_run(built.setting)
 
 
-def _train(
+def _train_and_evaluate(
     built: Built,
     run: PlannedRun,
     dataset: ImageDataset,
     folder: pathlib.Path,
     runtime: runtimes.Chosen,
 ) -> None:
-    """Trains from the last checkpoint in the folder, or from the start, and evaluates."""
     config, clients = built.chosen.config, built.clients
     client_models = final_evaluation.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
@@ -305,7 +318,7 @@ def simulate(
     timeout = config.participation.round_timeout
     with (
         _nodes(config.runtime, calls, timeout, store) as nodes,
-        runtimes.start(runtime, calls, timeout),
+        start(runtime.name, calls, timeout),
     ):
         slicing = None
         if nodes is not None:

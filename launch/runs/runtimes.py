@@ -1,23 +1,22 @@
 """Where the rounds of a run are computed: `--runtime`."""
 
-import contextlib
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from launch.options.run_config import RuntimeConfig
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.runtime import devices, in_process, local_worker
+from tff_ssl.runtime import devices
 
 
 class Chosen(NamedTuple):
     """A runtime.
 
     Attributes:
-      name: "worker" or "in_process".
+      name: "worker" or "in_process", as `tff_ssl.runtime.start` takes it.
       description: What it computes on, one line.
       gpu: The GPU that it uses; None on a CPU.
     """
 
-    name: str
+    name: Literal["worker", "in_process"]
     description: str
     gpu: devices.Gpu | None = None
 
@@ -62,12 +61,3 @@ def _announce_compiling() -> None:
             "note: the first round takes half a minute longer on new GPUs, whose driver compiles "
             f"kernels and keeps them in {cache}/"
         )
-
-
-def start(
-    chosen: Chosen, max_concurrent_calls: int | None, call_seconds: float | None
-) -> contextlib.AbstractContextManager:
-    """Runs the TFF computations of the `with` block on the runtime."""
-    if chosen.name == "in_process":
-        return in_process.start(max_concurrent_calls)
-    return local_worker.start(max_concurrent_calls, call_seconds=call_seconds)

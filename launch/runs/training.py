@@ -45,8 +45,7 @@ def train_and_probe(
       clients_train: Training images with their clients' shifts; None for those of `dataset`.
     """
     client_models, clients_train = client_models or ClientModels(0), clients_train or dataset.train
-    trained = _train(simulation, model, dataset, folder, config)
-    final_evaluation.export(folder, dataset, model, trained.weights, config.model.view_size)
+    trained = train(simulation, model, dataset, folder, config)
     encoders = {
         run_page.TRAINED: functools.partial(trained.encode, trained.weights),
         run_page.UNTRAINED: functools.partial(trained.encode, model.random_init(config.seed)),
@@ -85,7 +84,7 @@ def _advice(dataset: ImageDataset, config: RunConfig) -> list[str]:
     ]
 
 
-class _Trained(NamedTuple):
+class Trained(NamedTuple):
     """A run after its last round."""
 
     state: Any
@@ -94,13 +93,14 @@ class _Trained(NamedTuple):
     encode: Any
 
 
-def _train(
+def train(
     simulation: Simulation,
     model: Model,
     dataset: ImageDataset,
     folder: pathlib.Path,
     config: RunConfig,
-) -> _Trained:
+) -> Trained:
+    """Trains to the last round, and writes the encoder."""
     encode = saved_model.encoder_function(model, config.model.view_size)
     monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
     if config.evaluation.encoder_round == "best":
@@ -114,13 +114,15 @@ def _train(
     )
     state = loop.run(simulation, config.seed)
     last = simulation.encoder_weights(state)
-    return _Trained(state, last, best.weights(last) if best else last, encode)
+    weights = best.weights(last) if best else last
+    final_evaluation.export(folder, dataset, model, weights, config.model.view_size)
+    return Trained(state, last, weights, encode)
 
 
 def _evaluate(
     simulation: Simulation,
     model: Model,
-    trained: _Trained,
+    trained: Trained,
     client_models: ClientModels,
     clients_train: Split,
     evaluation: Evaluation,

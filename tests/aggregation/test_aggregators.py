@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.python.aggregators import primitives
 
 from launch.options import settings
 from launch.options.run_config import RunConfig
@@ -33,6 +34,20 @@ def statistics_of_clients(count, seed=0):
             cco.EncodingStatistics(*map(np.asarray, cco.encoding_statistics(f, g, ORIGIN)))
         )
     return clients
+
+
+@pytest.mark.slow
+def test_aggregators_are_built_without_messages(monkeypatch, caplog):
+    monkeypatch.setattr(tf.get_logger(), "propagate", True)
+    for name in ("robust", "secure"):
+        aggregators.AGGREGATORS[name].update(0, 8).create(WEIGHT, WEIGHT)
+    assert "never used" not in caplog.text
+
+
+def test_secure_sums_check_their_bounds():
+    shift = primitives._client_tensor_shift_for_secure_sum
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be smaller"):
+        shift(tf.zeros([2]), tf.constant(1.0), tf.constant(-1.0))
 
 
 def weighted_mean(values, weights):

@@ -14,6 +14,7 @@ from tests.documentation.pages import blocks
 NAMES = (
     "train", "Run", "load_run", "evaluate", "embed", "partition", "load_encoder",
     "models.from_keras", "models.from_tff", "build_algorithm",
+    "runtime.start",
 )  # fmt: skip
 
 

@@ -22,11 +22,13 @@ def test_a_program_with_an_own_model(tmp_path):
         tf.keras.layers.GlobalAveragePooling2D(),
     ]
     encoder, seen = tff_ssl.models.from_keras(tf.keras.Sequential(layers)), []
-    run = tff_ssl.train(
-        CLIENTS, algorithm="dcco", encoder=encoder, rounds=2, seed=0,
-        callback=lambda round_number, metrics: seen.append((round_number, metrics["loss"])),
-        server_learning_rate=0.001, clients_per_round=2, runtime="in_process",
-    )  # fmt: skip
+    with tff_ssl.runtime.start("in_process") as running:
+        run = tff_ssl.train(
+            CLIENTS, algorithm="dcco", encoder=encoder, rounds=2, seed=0,
+            callback=lambda round_number, metrics: seen.append((round_number, metrics["loss"])),
+            server_learning_rate=0.001, clients_per_round=2, runtime="in_process",
+        )  # fmt: skip
+        assert tff.framework.get_context_stack().current is running.context
     assert [number for number, _ in seen] == [1, 2]
     assert [row["loss"] for row in run.metrics] == pytest.approx(
         [loss for _, loss in seen], rel=1e-5

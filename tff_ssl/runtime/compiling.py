@@ -50,9 +50,7 @@ class _NoRuntime(tff.framework.SyncContext):
     """The default context, which tells how to start a runtime."""
 
     def invoke(self, comp, arg):
-        raise RuntimeError(
-            "run TFF computations inside `with in_process.start():` or `with local_worker.start():`"
-        )
+        raise RuntimeError("run TFF computations inside `with tff_ssl.runtime.start():`")
 
 
 tff.framework.get_context_stack().set_default_context(_NoRuntime())

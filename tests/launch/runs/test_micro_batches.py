@@ -100,10 +100,9 @@ def test_training_starts_again_until_it_fits(tmp_path, monkeypatch, capsys):
             raise ERROR
 
     gpu = runtimes.Chosen("in_process", "a GPU", Gpu("large", (9, 0), 1 << 20))
-    monkeypatch.setattr(federated, "_train", train)
     monkeypatch.setattr(federated.runtimes, "choose", lambda *_: gpu)
     folder = tmp_path / "run"
-    federated.pretrain(configs.run("--encoder=tiny", f"--output_dir={folder}"))
+    federated.run(configs.run("--encoder=tiny", f"--output_dir={folder}"), train)
     assert sizes == [4096, 2048, 1024]
     assert capsys.readouterr().out.count("does not fit into memory") == 2
     assert "micro_batch_size" not in json.dumps(json.loads((folder / "config.json").read_text()))

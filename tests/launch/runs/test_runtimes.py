@@ -5,7 +5,7 @@ import pytest
 from launch.options.run_config import RuntimeConfig
 from launch.runs import runtimes
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.runtime import devices, in_process
+from tff_ssl.runtime import devices
 
 H200 = devices.Gpu("NVIDIA H200", (9, 0), 143360)
 
@@ -43,11 +43,6 @@ def test_deterministic_algorithms(monkeypatch, deterministic):
     chosen = runtimes.choose(RuntimeConfig(deterministic=deterministic), None)
     assert len(calls) == deterministic
     assert ("only with --deterministic" in chosen.description) is not deterministic
-
-
-def test_start():
-    with runtimes.start(runtimes.Chosen("in_process", ""), 1, None) as running:
-        assert isinstance(running, in_process.InProcess)
 
 
 def test_the_first_run_on_a_gpu_says_what_it_waits_for(monkeypatch, tmp_path, capsys):
