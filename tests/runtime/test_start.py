@@ -14,7 +14,7 @@ GPU = devices.Gpu("NVIDIA H200", (9, 0), None)
 
 @pytest.mark.slow
 def test_the_example_of_the_docstring():
-    assert doctest.testmod(runtime) == (0, 3)
+    assert doctest.testmod(runtime) == (0, 4)
 
 
 @pytest.mark.parametrize(
