@@ -21,6 +21,8 @@ from launch.options import app
 from launch.options.hyperparameters import LARGEST_INTEGER
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
+from launch.outputs import output_folder, run_folder
+from tff_ssl.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +103,6 @@ _LOCAL_WORK = (
 
 def main(config: BenchmarkConfig) -> None:
     from launch.benchmarks import scaling
-    from launch.outputs import output_folder, run_folder
-    from tff_ssl.errors import ConfigurationError
     from tff_ssl.runtime import ray_cluster
 
     splits = [_parse_split(text) for text in config.splits]
@@ -166,8 +166,6 @@ def _measure(
 
 def _parse_split(text: str) -> tuple[int, int]:
     """CLIENTSxSAMPLES as (clients, samples)."""
-    from tff_ssl.errors import ConfigurationError
-
     clients, _, samples = text.partition("x")
     numeric = clients.isdecimal() and samples.isdecimal()
     if not (numeric and 0 < int(clients) * int(samples) <= LARGEST_INTEGER):

@@ -21,6 +21,7 @@ from launch.benchmarks import profiles, programs
 from launch.options import app
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
+from launch.outputs import output_folder, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,27 +41,16 @@ class GpuReportConfig(ScriptConfig):
 
 
 class _Round(NamedTuple):
-    """Rounds that are measured, and what they are compared with.
+    """Rounds that are measured, and what they are compared with."""
 
-    Attributes:
-      encoder: Name of the encoder.
-      algorithm: Name of the algorithm.
-      objective: Objective of the clients.
-      clients: Number of clients.
-      samples: Images of a client.
-      steps: Local steps of a round; 0 for one step on all images.
-      most: Largest ratio of the seconds to those of the baseline that was asked for.
-      batch_size: Images of a local step; 0 for all of a client's.
-    """
-
-    encoder: str
-    algorithm: str
-    objective: str
-    clients: int
-    samples: int
-    steps: int
-    most: float
-    batch_size: int = 0
+    encoder: str  # Name of the encoder.
+    algorithm: str  # Name of the algorithm.
+    objective: str  # Objective of the clients.
+    clients: int  # Number of clients.
+    samples: int  # Images of a client.
+    steps: int  # Local steps of a round; 0 for one step on all images.
+    most: float  # Largest ratio of the seconds to those of the baseline that was asked for.
+    batch_size: int = 0  # Images of a local step; 0 for all of a client's.
 
     def __str__(self) -> str:
         size = f"{self.clients} x {self.samples}"
@@ -87,7 +77,6 @@ _TINY_ROUNDS = (
 
 def main(config: GpuReportConfig) -> None:
     programs.quiet()
-    from launch.outputs import output_folder, run_folder
     from tff_ssl.runtime import devices
 
     folder = output_folder.choose(config.output.output_dir, "gpu_report")
@@ -113,8 +102,6 @@ class Report:
 
     def part(self, name: str, work: Callable[[], None]) -> None:
         """Does a part of the work if there is time left, and writes the report."""
-        from launch.outputs import run_folder
-
         if time.monotonic() > self._end:
             self.content["left_out"].append(f"{name} (no time left)")
         else:

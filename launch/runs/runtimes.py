@@ -9,17 +9,11 @@ from tff_ssl.runtime import devices, in_process, local_worker
 
 
 class Chosen(NamedTuple):
-    """A runtime.
+    """A runtime."""
 
-    Attributes:
-      name: "worker" or "in_process".
-      description: What it computes on, one line.
-      gpu: The GPU that it uses; None on a CPU.
-    """
-
-    name: str
-    description: str
-    gpu: devices.Gpu | None = None
+    name: str  # "worker" or "in_process".
+    description: str  # What it computes on, one line.
+    gpu: devices.Gpu | None = None  # The GPU that it uses; None on a CPU.
 
 
 def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:

@@ -100,17 +100,11 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      weights: Weights W_k of the online network.
-      target: Weights of BYOL's target network; empty for other objectives.
-    """
-
-    rounds: Any
-    weights: Any
-    target: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    weights: Any  #: Weights W_k of the online network.
+    target: Any  #: Weights of BYOL's target network; empty for other objectives.
 
 
 class RADEncoder(NamedTuple):

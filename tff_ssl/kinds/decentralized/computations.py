@@ -15,33 +15,23 @@ from tff_ssl.templates.weight_groups import LocalWeights
 
 @dataclasses.dataclass(frozen=True)
 class DecentralizedComputations(FederatedAlgorithm):
-    """The computations of an algorithm without a server.
-
-    Attributes:
-      model: Model of every client.
-      hyperparameters: Hyperparameters of the algorithm.
-      training: Computation of local training; see `algorithm`.
-      averaging: Computation that averages received models; see `algorithm`.
-      initial_weights: Seed -> the model from which all clients start.
-      local_weights: The weights that stay with a client when models are averaged, if any.
-      schedule: Network of the clients -> the rounds of the run.
-      downloads: Types that a client receives with a model.
-      uploads: Types that a client sends as a model.
-    """
+    """The computations of an algorithm without a server."""
 
     kind: ClassVar[str] = "decentralized"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
     has_client_models: ClassVar[bool] = True
 
-    model: DualEncoder
-    hyperparameters: ClientHyperparameters
-    training: tff.Computation
-    averaging: tff.Computation
-    initial_weights: Callable[[int], Weights]
+    model: DualEncoder  #: Model of every client.
+    hyperparameters: ClientHyperparameters  #: Hyperparameters of the algorithm.
+    training: tff.Computation  #: Computation of local training; see `algorithm`.
+    averaging: tff.Computation  #: Computation that averages received models; see `algorithm`.
+    initial_weights: Callable[[int], Weights]  #: Seed -> the model from which all clients start.
+    #: The weights that stay with a client when models are averaged, if any.
     local_weights: LocalWeights | None
+    #: Network of the clients -> the rounds of the run.
     schedule: Callable[[ClientNetwork], Schedule]
-    downloads: Sequence[tff.Type]
-    uploads: Sequence[tff.Type]
+    downloads: Sequence[tff.Type]  #: Types that a client receives with a model.
+    uploads: Sequence[tff.Type]  #: Types that a client sends as a model.
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         return {

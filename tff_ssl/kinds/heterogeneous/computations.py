@@ -20,66 +20,46 @@ from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 
 class TrainOutput(NamedTuple):
-    """The result of `Architecture.train`.
+    """The result of `Architecture.train`."""
 
-    Attributes:
-      client_states: New states of the clients, at the clients.
-      representations: Representations A_k that the clients send, float32 [RAD, d], at the clients.
-      client_metrics: Metrics by name, at the clients.
-      metrics: Means and sums of the metrics, at the server.
-    """
-
-    client_states: Any
+    client_states: Any  #: New states of the clients, at the clients.
+    #: Representations A_k that the clients send, float32 [RAD, d], at the clients.
     representations: Any
-    client_metrics: Any
-    metrics: Any
+    client_metrics: Any  #: Metrics by name, at the clients.
+    metrics: Any  #: Means and sums of the metrics, at the server.
 
 
 class Architecture(NamedTuple):
-    """The computations for the clients of one architecture.
+    """The computations for the clients of one architecture."""
 
-    Attributes:
-      model: Model of these clients.
-      train: (round number int64@SERVER, factor of K-bar float32 [RAD, m]@SERVER, X uint8
-        [RAD, h, w, c]@SERVER, client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a
-        `tff.Computation`.
-      initial_client_state: Seed -> the state of a client that has not taken part yet.
-      representations: (client's state, X) -> representations A, float32 [RAD, d].
-      client_weights: Client's state -> weights of its model.
-      downloads: Types that a client of this architecture receives in a round.
-      uploads: Types that it sends in a round.
-    """
-
-    model: DualEncoder
+    model: DualEncoder  #: Model of these clients.
+    #: (round number int64@SERVER, factor of K-bar float32 [RAD, m]@SERVER, X uint8 [RAD, h, w,
+    #: c]@SERVER, client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a `tff.Computation`.
     train: tff.Computation
+    #: Seed -> the state of a client that has not taken part yet.
     initial_client_state: Callable[[int], Any]
+    #: (client's state, X) -> representations A, float32 [RAD, d].
     representations: Callable[[Any, tf.Tensor], tf.Tensor]
-    client_weights: Callable[[Any], Weights]
-    downloads: Sequence[tff.Type]
-    uploads: Sequence[tff.Type]
+    client_weights: Callable[[Any], Weights]  #: Client's state -> weights of its model.
+    downloads: Sequence[tff.Type]  #: Types that a client of this architecture receives in a round.
+    uploads: Sequence[tff.Type]  #: Types that it sends in a round.
 
 
 @dataclasses.dataclass(frozen=True)
 class HeterogeneousComputations(FederatedAlgorithm):
-    """The computations of an algorithm whose clients differ in architecture, for one run.
-
-    Attributes:
-      architectures: Computations of each architecture.
-      model_of_client: Each client's index into `architectures`, int64 [N].
-      aggregate: (A_1, ..., A_N) -> a factor of K-bar, float32 [RAD, m], which all clients receive;
-        a `tff.tensorflow.computation` for the server.
-      downloads: Types that each client receives in a round.
-      uploads: Types that clients of the architecture that sends the most bytes send in a round.
-    """
+    """The computations of an algorithm whose clients differ in architecture, for one run."""
 
     kind: ClassVar[str] = "heterogeneous_clients"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS, Need.POPULATION})
     has_client_models: ClassVar[bool] = True
 
-    architectures: tuple[Architecture, ...]
-    model_of_client: np.ndarray
+    architectures: tuple[Architecture, ...]  #: Computations of each architecture.
+    model_of_client: np.ndarray  #: Each client's index into `architectures`, int64 [N].
+    #: (A_1, ..., A_N) -> a factor of K-bar, float32 [RAD, m], which all clients receive; a
+    #: `tff.tensorflow.computation` for the server.
     aggregate: tff.Computation
-    downloads: Sequence[tff.Type]
+    downloads: Sequence[tff.Type]  #: Types that each client receives in a round.
+    #: Types that clients of the architecture that sends the most bytes send in a round.
     uploads: Sequence[tff.Type]
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:

@@ -38,31 +38,19 @@ class StatefulClients(StatefulComputations):
 
 
 class ClientStart(NamedTuple):
-    """The start of a client's local training.
+    """The start of a client's local training."""
 
-    Attributes:
-      weights: Weights of the model to train.
-      target: Weights of the target network; empty if there is none.
-      notes: Values for the end of the round.
-    """
-
-    weights: Weights
-    target: Weights
-    notes: Any = ()
+    weights: Weights  #: Weights of the model to train.
+    target: Weights  #: Weights of the target network; empty if there is none.
+    notes: Any = ()  #: Values for the end of the round.
 
 
 class ClientEnd(NamedTuple):
-    """The values that a client keeps and sends after its local training.
+    """The values that a client keeps and sends after its local training."""
 
-    Attributes:
-      state: The client's new state.
-      sent: Contribution to the server's mean.
-      metrics: Further metrics of the client, float32 by name.
-    """
-
-    state: Any
-    sent: Any
-    metrics: Mapping[str, tf.Tensor]
+    state: Any  #: The client's new state.
+    sent: Any  #: Contribution to the server's mean.
+    metrics: Mapping[str, tf.Tensor]  #: Further metrics of the client, float32 by name.
 
 
 def client_work_around_training(

@@ -14,31 +14,24 @@ from tff_ssl.templates import message_sizes
 
 @dataclasses.dataclass(frozen=True)
 class StatelessComputations(FederatedAlgorithm):
-    """The computations of an algorithm whose clients keep nothing between rounds.
-
-    Attributes:
-      model: Model to train.
-      process: Process whose `next` is the round.
-      initial_weights: Seed -> the global model's weights before the first round.
-      downloads: Types that a client receives in a round.
-      uploads: Types that a client sends in a round, beside its weight and metrics.
-      compose_stages: Composes `stages`, which takes a second or more and which most runs do not
-        need.
-      with_group_size: (state between two stages, r) -> the state for a second stage whose groups of
-        folded clients have r times the clients of the first stage's groups on average. None if
-        clients are not folded, or the state does not depend on their number.
-    """
+    """The computations of an algorithm whose clients keep nothing between rounds."""
 
     kind: ClassVar[str] = "stateless_clients"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS})
     has_client_models: ClassVar[bool] = False
 
-    model: Model
-    process: tff.learning.templates.LearningProcess
+    model: Model  #: Model to train.
+    process: tff.learning.templates.LearningProcess  #: Process whose `next` is the round.
+    #: Seed -> the global model's weights before the first round.
     initial_weights: Callable[[int], tff.learning.models.ModelWeights]
-    downloads: Sequence[tff.Type]
+    downloads: Sequence[tff.Type]  #: Types that a client receives in a round.
+    #: Types that a client sends in a round, beside its weight and metrics.
     uploads: Sequence[tff.Type]
+    #: Composes `stages`, which takes a second or more and which most runs do not need.
     compose_stages: Callable[[], Mapping[str, tff.learning.templates.LearningProcess]] = dict
+    #: (state between two stages, r) -> the state for a second stage whose groups of folded clients
+    #: have r times the clients of the first stage's groups on average. None if clients are not
+    #: folded, or the state does not depend on their number.
     with_group_size: Callable[[Any, float], Any] | None = None
 
     @functools.cached_property
