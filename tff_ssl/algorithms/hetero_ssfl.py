@@ -39,8 +39,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.bounds import bounded, one_of
-from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
-from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
+from tff_ssl.kinds.heterogeneous.algorithm import Architecture, HeterogeneousClients, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
