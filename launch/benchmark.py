@@ -14,13 +14,16 @@ import dataclasses
 import statistics
 import tempfile
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from launch.benchmarks import peer_process, processes, programs
+from launch.benchmarks.programs import Work
 from launch.options import app
 from launch.options.hyperparameters import LARGEST_INTEGER
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
+from launch.outputs import output_folder, run_folder
+from tff_ssl.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,36 +76,22 @@ _PARTS = ("dcco", "fedavg", "local_steps", "clients", "scaling", "memory", "hete
 _AGGREGATION = (20, 5000, 256)
 
 
-class _LocalWork(NamedTuple):
-    """A round of local steps, which a part of --parts compares with a plain loop."""
-
-    name: str
-    part: str
-    algorithm: str
-    objective: str
-    clients: int
-    samples: int
-    steps: int
-    batch_size: int  # 0 for all of a client's samples.
-
-
-_LOCAL_WORK = (
-    _LocalWork(
-        "128 clients x 4 samples x 4 steps", "local_steps", "fedavg", "nt_xent", 128, 4, 4, 0
-    ),
-    _LocalWork("1 client, 64 steps of 32", "local_steps", "fedavg", "nt_xent", 1, 512, 64, 32),
-    _LocalWork("1 client x 4 samples, not folded", "clients", "fedavg", "nt_xent", 1, 4, 1, 0),
-    _LocalWork("33 clients x 4 samples, not folded", "clients", "fedavg", "nt_xent", 33, 4, 1, 0),
-    _LocalWork("128 clients x 4 samples, not folded", "clients", "fedavg", "nt_xent", 128, 4, 1, 0),
+# Name -> the part of --parts that has it, and rounds that are compared with a plain loop.
+_LOCAL_WORK = {
+    "128 clients x 4 samples x 4 steps": ("local_steps", Work("fedavg", "nt_xent", 128, 4, 4)),
+    "1 client, 64 steps of 32": ("local_steps", Work("fedavg", "nt_xent", 1, 512, 64, 32)),
+    **{
+        f"{clients} client{'s' * (clients > 1)} x 4 samples, not folded":
+            ("clients", Work("fedavg", "nt_xent", clients, 4))
+        for clients in (1, 33, 128)
+    },
     # FedU's E = 5 epochs.
-    _LocalWork("fedu, 5 clients, 5 epochs of 64", "memory", "fedu", "byol", 5, 64, 10, 32),
-)
+    "fedu, 5 clients, 5 epochs of 64": ("memory", Work("fedu", "byol", 5, 64, 10, 32)),
+}  # fmt: skip
 
 
 def main(config: BenchmarkConfig) -> None:
     from launch.benchmarks import scaling
-    from launch.outputs import output_folder, run_folder
-    from tff_ssl.errors import ConfigurationError
     from tff_ssl.runtime import ray_cluster
 
     splits = [_parse_split(text) for text in config.splits]
@@ -149,7 +138,9 @@ def _measure(
             results["centralized"] += steps
             results["rounds"] += rounds
     results["local_steps"] = [
-        _measure_steps(work, scratch, config) for work in _LOCAL_WORK if work.part in parts
+        _measure_steps(name, part, work, scratch, config)
+        for name, (part, work) in _LOCAL_WORK.items()
+        if part in parts
     ]
     results["aggregation"] = _measure_aggregation(scratch, config) if "hetero" in parts else None
     if "scaling" in parts:
@@ -166,8 +157,6 @@ def _measure(
 
 def _parse_split(text: str) -> tuple[int, int]:
     """CLIENTSxSAMPLES as (clients, samples)."""
-    from tff_ssl.errors import ConfigurationError
-
     clients, _, samples = text.partition("x")
     numeric = clients.isdecimal() and samples.isdecimal()
     if not (numeric and 0 < int(clients) * int(samples) <= LARGEST_INTEGER):
@@ -226,42 +215,36 @@ def _start_rounds(algorithm, objective, size, splits, scratch, config):
         )
         for precision in config.precisions
     }
-    one_step = {"local_steps": 1, "batch_size": 0}
     for clients, samples in splits:
+        work = Work(algorithm, objective, clients, samples)
         children[f"{clients}x{samples}"] = processes.Child(
-            programs.federated_round, algorithm, objective, one_step, clients, samples, settings,
-            seed, scratch,
-        )  # fmt: skip
+            programs.federated_round, work, work.hyperparameters, settings, seed, scratch
+        )
     return children
 
 
-def _measure_steps(work: _LocalWork, scratch: str, config: BenchmarkConfig) -> dict[str, Any]:
+def _measure_steps(
+    name: str, part: str, work: Work, scratch: str, config: BenchmarkConfig
+) -> dict[str, Any]:
     """The entry of a round of local steps, against the same steps in a plain loop."""
-    hyperparameters = {
-        "local_steps": work.steps,
-        "batch_size": work.batch_size,
-        "client_learning_rate": 0.01,
-    }
     settings = config.model
-    if work.part == "memory":
+    if part == "memory":
         settings = settings._replace(encoder="resnet18", projector=(512, 256), predictor=(512, 256))
-    if work.part == "clients":
+    if part == "clients":
         # Clients with little work show what each client costs besides it.
         settings = settings._replace(encoder="tiny", projector=(32, 32))
+    in_float32, folds = settings._replace(precision="float32"), part != "clients"
     children = {
-        "plain": processes.Child(
-            programs.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
-            work.batch_size, settings._replace(precision="float32"), config.seed,
-        ),
+        "plain": processes.Child(programs.plain_local_steps, work, in_float32, config.seed),
         "round": processes.Child(
-            programs.federated_round, work.algorithm, work.objective, hyperparameters, work.clients,
-            work.samples, settings, config.seed, scratch, work.part != "clients",
+            programs.federated_round, work, work.hyperparameters, settings, config.seed, scratch,
+            folds,
         ),
     }  # fmt: skip
     with processes.closing(children):
         seconds = processes.time_in_turn(children, config.repetitions)
     return {
-        "name": work.name,
+        "name": name,
         "algorithm": work.algorithm,
         "clients": work.clients,
         "samples_per_client": work.samples,

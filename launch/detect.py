@@ -14,8 +14,9 @@ import importlib
 import pathlib
 from typing import Any
 
-from launch.options import app
+from launch.options import app, hyperparameters, settings
 from launch.options.script_configs import DetectConfig
+from launch.outputs import output_folder, run_folder
 from tff_ssl.errors import ConfigurationError, MissingExtraError
 
 _STARTS = ("pretrained", "untrained", "supervised")
@@ -23,7 +24,6 @@ _STARTS = ("pretrained", "untrained", "supervised")
 
 def main(config: DetectConfig) -> None:
     """Fine-tunes from all starts, and writes and prints the results."""
-    from launch.options import hyperparameters
     from tff_ssl.evaluation.detection.hyperparameters import DetectionHyperparameters
 
     values = hyperparameters.parse(DetectionHyperparameters, config.hparam)
@@ -34,8 +34,7 @@ def main(config: DetectConfig) -> None:
     starts = _check_flags(config)
     _check_extra()
     from datasets import coco_folder
-    from launch.options import settings
-    from launch.outputs import detection_plots, output_folder, run_folder
+    from launch.outputs import detection_plots
     from launch.probes import detection
     from tff_ssl.evaluation.detection.mask_rcnn import MaskRCNN
 
@@ -120,7 +119,6 @@ def _start_weights(starts: list[str], config: DetectConfig):
 
 def _read_encoder(flag: str, path: str):
     """The encoder that a flag names: a `StoredEncoder` with a ResNet for colour images."""
-    from launch.outputs import run_folder
     from tff_ssl.deployment import encoder_weights
     from tff_ssl.models import resnet
     from tff_ssl.models.dual_encoder import DualEncoder
@@ -149,8 +147,6 @@ def _architecture(encoder) -> str:
 
 
 def _announce(network, encoder, data, starts, folder, values, config: DetectConfig) -> None:
-    from launch.options import hyperparameters
-
     note = ""
     if encoder.first_stride == 1:
         note = (

@@ -14,7 +14,8 @@ from typing import Any
 
 from launch.options import app, presets
 from launch.options.run_config import RunConfig
-from launch.outputs import tables
+from launch.outputs import output_folder, run_folder, tables
+from tff_ssl.errors import ConfigurationError
 
 
 def main(config: RunConfig) -> None:
@@ -25,10 +26,8 @@ def main(config: RunConfig) -> None:
         return
     from launch.options import algorithm as algorithm_options
     from launch.options import data
-    from launch.outputs import output_folder, run_folder
     from launch.runs import federated
     from tff_ssl.deployment import lowering
-    from tff_ssl.errors import ConfigurationError
 
     folder = output_folder.choose(config.output.output_dir, f"lower-{config.data.dataset}")
     if folder.exists() and any(folder.iterdir()):

@@ -12,10 +12,11 @@ import dataclasses
 import textwrap
 from typing import Any
 
-from launch.options import app
+from launch.options import app, settings
 from launch.options.image_config import ClientsConfig, DataConfig
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import section
+from launch.outputs import output_folder, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,6 @@ def main(config: PartitionReportConfig) -> None:
     from datasets import describe
     from launch.options import clients as clients_options
     from launch.options import data, defaults
-    from launch.outputs import output_folder, run_folder
 
     config = defaults.resolve(config, None)
     settings, seed, own = _settings(config), config.seed, config.clients
@@ -62,7 +62,6 @@ def main(config: PartitionReportConfig) -> None:
 def _settings(config: PartitionReportConfig) -> dict[str, Any]:
     """The settings that determine the partition, with only the flags it uses."""
     from datasets import partition
-    from launch.options import settings
 
     clients, data = config.clients, config.data
     used = partition.flags_of(clients.partition, clients.cluster_partition)

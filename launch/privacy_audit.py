@@ -13,6 +13,7 @@ import dataclasses
 from launch.options import app
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
+from launch.outputs import output_folder, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,6 @@ _CONFIDENCE = 0.95
 
 
 def main(config: AuditConfig) -> None:
-    from launch.outputs import output_folder, run_folder
     from tff_ssl.aggregation import differential_privacy
     from tff_ssl.analysis import privacy_audit
     from tff_ssl.runtime import local_worker

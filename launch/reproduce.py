@@ -21,6 +21,7 @@ from typing import Literal
 
 from launch.options import app, resuming
 from launch.options.settings import Settings, flag
+from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
@@ -111,7 +112,6 @@ def main(args: ReproduceConfig) -> None:
 
 def _take_over(args: ReproduceConfig) -> ReproduceConfig:
     """Takes over flags that are not given from `--output_dir`, or from `--import_from`."""
-    from launch.outputs import run_folder
     from tff_ssl.reporting import records
 
     folder = pathlib.Path(args.output_dir) if args.output_dir else None

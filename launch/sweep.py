@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 from launch.options import app, presets, resuming
 from launch.options.run_config import RunConfig
 from launch.options.settings import flag
+from launch.outputs import commands, output_folder, run_folder, tables
 from tff_ssl.errors import ConfigurationError
 
 if TYPE_CHECKING:  # Imports TensorFlow, which takes seconds.
@@ -63,7 +64,6 @@ def main(config: SweepConfig) -> None:
 
         choices.show(config)
         return
-    from launch.outputs import commands, output_folder, run_folder
     from launch.runs import scripts, trials
 
     seeds = _check(config)
@@ -139,7 +139,6 @@ def _shared_flags(config: SweepConfig) -> list[str]:
 
 def _claim(folder: pathlib.Path, flags: Sequence[str]) -> None:
     """Locks the folder, and records the shared flags; they are the same when it continues."""
-    from launch.outputs import run_folder
     from tff_ssl.reporting import records
 
     path = folder / _IDENTITY
@@ -159,7 +158,7 @@ def _claim(folder: pathlib.Path, flags: Sequence[str]) -> None:
 
 def _report(outcomes: "Sequence[Outcome]", folder: pathlib.Path) -> None:
     """Prints the selected settings; writes `summary.csv` and `sweep.png`."""
-    from launch.outputs import commands, sweep_plot, tables
+    from launch.outputs import sweep_plot
     from launch.runs import trials
     from tff_ssl.reporting.page import replace_file
 

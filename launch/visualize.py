@@ -24,11 +24,12 @@ import pathlib
 
 from launch.options import app
 from launch.options.script_configs import VisualizeConfig
+from launch.outputs import output_folder, run_folder
+from tff_ssl.errors import ConfigurationError
 
 
 def main(config: VisualizeConfig) -> None:
     from launch.pages import encoder_comparison
-    from tff_ssl.errors import ConfigurationError
 
     if sum(map(bool, (config.run, config.compare, config.encoders))) != 1:
         raise ConfigurationError(
@@ -43,7 +44,6 @@ def main(config: VisualizeConfig) -> None:
 
 
 def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
-    from launch.outputs import run_folder
     from launch.pages import encoder_comparison, rebuilding, run_files, run_page
     from tff_ssl.reporting.page import Picture
 
@@ -65,9 +65,7 @@ def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
 
 
 def _compare_runs(given: list[pathlib.Path], config: VisualizeConfig) -> None:
-    from launch.outputs import output_folder, run_folder
     from launch.pages import comparison_page, run_files
-    from tff_ssl.errors import ConfigurationError
 
     runs = [run for folder in given for run in run_folder.runs_in(folder)]
     if len(runs) < 2:

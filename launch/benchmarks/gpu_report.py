@@ -18,9 +18,11 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from launch.benchmarks import profiles, programs
+from launch.benchmarks.programs import Work
 from launch.options import app
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
+from launch.outputs import output_folder, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,54 +42,37 @@ class GpuReportConfig(ScriptConfig):
 
 
 class _Round(NamedTuple):
-    """Rounds that are measured, and what they are compared with.
-
-    Attributes:
-      encoder: Name of the encoder.
-      algorithm: Name of the algorithm.
-      objective: Objective of the clients.
-      clients: Number of clients.
-      samples: Images of a client.
-      steps: Local steps of a round; 0 for one step on all images.
-      most: Largest ratio of the seconds to those of the baseline that was asked for.
-      batch_size: Images of a local step; 0 for all of a client's.
-    """
+    """Rounds that are measured, and what they are compared with."""
 
     encoder: str
-    algorithm: str
-    objective: str
-    clients: int
-    samples: int
-    steps: int
-    most: float
-    batch_size: int = 0
+    work: Work  # Without local steps, one step on all images.
+    most: float  # Largest ratio of the seconds to those of the baseline that was asked for.
 
     def __str__(self) -> str:
-        size = f"{self.clients} x {self.samples}"
-        steps = f", {self.steps} steps of {self.batch_size or 'all'}" if self.steps else ""
-        return f"{self.algorithm}, {self.encoder}, {self.objective}, {size}{steps}"
+        algorithm, objective, clients, samples, steps, batch_size = self.work
+        in_steps = f", {steps} steps of {batch_size or 'all'}" if steps else ""
+        return f"{algorithm}, {self.encoder}, {objective}, {clients} x {samples}{in_steps}"
 
 
 _ROUNDS = (
-    _Round("small", "dcco", "cco", 512, 1, 0, 1.5),
-    _Round("small", "dcco", "cco", 128, 4, 0, 1.5),
-    _Round("small", "fedavg", "nt_xent", 128, 4, 0, 1.1),
-    _Round("small", "fedavg", "nt_xent", 5, 64, 4, 1.0, 32),
-    _Round("small", "fedu", "byol", 5, 64, 4, 1.2, 32),
-    _Round("small", "fedbn", "nt_xent", 5, 64, 4, 1.2, 32),
-    _Round("resnet18", "dcco", "cco", 512, 1, 0, 1.5),
+    _Round("small", Work("dcco", "cco", 512, 1, 0), 1.5),
+    _Round("small", Work("dcco", "cco", 128, 4, 0), 1.5),
+    _Round("small", Work("fedavg", "nt_xent", 128, 4, 0), 1.1),
+    _Round("small", Work("fedavg", "nt_xent", 5, 64, 4, 32), 1.0),
+    _Round("small", Work("fedu", "byol", 5, 64, 4, 32), 1.2),
+    _Round("small", Work("fedbn", "nt_xent", 5, 64, 4, 32), 1.2),
+    _Round("resnet18", Work("dcco", "cco", 512, 1, 0), 1.5),
 )
 _TINY_ROUNDS = (
-    _Round("tiny", "dcco", "cco", 8, 1, 0, 1.5),
-    _Round("tiny", "fedavg", "nt_xent", 2, 8, 2, 1.0, 4),
-    _Round("tiny", "fedu", "byol", 2, 8, 2, 1.2, 4),
-    _Round("tiny", "fedbn", "nt_xent", 2, 8, 2, 1.2, 4),
+    _Round("tiny", Work("dcco", "cco", 8, 1, 0), 1.5),
+    _Round("tiny", Work("fedavg", "nt_xent", 2, 8, 2, 4), 1.0),
+    _Round("tiny", Work("fedu", "byol", 2, 8, 2, 4), 1.2),
+    _Round("tiny", Work("fedbn", "nt_xent", 2, 8, 2, 4), 1.2),
 )
 
 
 def main(config: GpuReportConfig) -> None:
     programs.quiet()
-    from launch.outputs import output_folder, run_folder
     from tff_ssl.runtime import devices
 
     folder = output_folder.choose(config.output.output_dir, "gpu_report")
@@ -113,8 +98,6 @@ class Report:
 
     def part(self, name: str, work: Callable[[], None]) -> None:
         """Does a part of the work if there is time left, and writes the report."""
-        from launch.outputs import run_folder
-
         if time.monotonic() > self._end:
             self.content["left_out"].append(f"{name} (no time left)")
         else:
@@ -149,55 +132,46 @@ def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
 
 def _time_round(
     report: Report, baselines: dict[Any, float], repetitions: int, config: GpuReportConfig,
-    scratch: str, work: _Round,
+    scratch: str, one: _Round,
 ) -> None:  # fmt: skip
     """Measures a round and its baseline, and profiles the round."""
-    key, times = _baseline_key(work), report.content["times"]
+    work, times = one.work, report.content["times"]
+    key = (one.encoder, work.objective, work.images, work.steps and work[2:])
     if key not in baselines:
-        name = f"plain TensorFlow, {work.encoder}, {work.objective}, {key[2]} images"
-        with contextlib.closing(_baseline(work, config.seed)) as program:
+        name = f"plain TensorFlow, {one.encoder}, {work.objective}, {work.images} images"
+        with contextlib.closing(_baseline(one, config.seed)) as program:
             times.append(_time(name, program, repetitions))
         baselines[key] = times[-1]["seconds"]
-    with contextlib.closing(_federated(work, config.seed, scratch)) as program:
-        times.append(_time(str(work), program, repetitions, baselines[key], work.most))
-        report.content["profiles"][str(work)] = profiles.profile(lambda: _step(program))
+    with contextlib.closing(_federated(one, config.seed, scratch)) as program:
+        times.append(_time(str(one), program, repetitions, baselines[key], one.most))
+        report.content["profiles"][str(one)] = profiles.profile(lambda: _step(program))
 
 
-def _baseline_key(work: _Round) -> tuple[Any, ...]:
-    images = work.clients * work.samples
-    loop = (work.clients, work.samples, work.steps, work.batch_size) if work.steps else ()
-    return work.encoder, work.objective, images, loop
-
-
-def _settings(work: _Round) -> programs.ModelSettings:
+def _settings(one: _Round) -> programs.ModelSettings:
     from tff_ssl.algorithms import registry
     from tff_ssl.objectives.registry import OBJECTIVES
 
-    needs = OBJECTIVES[work.objective].predictor or registry.ALGORITHMS[work.algorithm].predictor
-    return programs.ModelSettings(work.encoder, (512,) * 3, (256, 512) if needs else ())
+    algorithm, objective, *_ = one.work
+    needs = OBJECTIVES[objective].predictor or registry.ALGORITHMS[algorithm].predictor
+    return programs.ModelSettings(one.encoder, (512,) * 3, (256, 512) if needs else ())
 
 
-def _baseline(work: _Round, seed: int) -> Generator[Any, None, None]:
-    settings = _settings(work)
+def _baseline(one: _Round, seed: int) -> Generator[Any, None, None]:
+    work, settings = one.work, _settings(one)
     if not work.steps:
-        return programs.centralized_step(
-            work.clients * work.samples, settings, seed, work.objective
-        )
-    return programs.plain_local_steps(
-        work.objective, work.clients, work.samples, work.steps, work.batch_size, settings, seed
-    )
+        return programs.centralized_step(work.images, settings, seed, work.objective)
+    return programs.plain_local_steps(work, settings, seed)
 
 
-def _federated(work: _Round, seed: int, scratch: str) -> Generator[Any, None, None]:
-    hyperparameters: dict[str, Any] = {"local_steps": work.steps, "batch_size": work.batch_size}
+def _federated(one: _Round, seed: int, scratch: str) -> Generator[Any, None, None]:
+    work, hyperparameters = one.work, one.work.hyperparameters
     if not work.steps:
-        hyperparameters = {"micro_batch_size": work.clients * work.samples}
+        hyperparameters = {"micro_batch_size": work.images}
         if work.algorithm == "fedavg":
             hyperparameters["local_steps"] = 1
     return programs.federated_round(
-        work.algorithm, work.objective, hyperparameters, work.clients, work.samples,
-        _settings(work), seed, scratch, runtime="in_process",
-    )  # fmt: skip
+        work, hyperparameters, _settings(one), seed, scratch, runtime="in_process"
+    )
 
 
 def _time(

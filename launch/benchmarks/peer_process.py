@@ -22,19 +22,12 @@ _CLOSE_SECONDS = 10
 
 
 class Peer(NamedTuple):
-    """A framework with which tff_ssl is compared.
+    """A framework with which tff_ssl is compared."""
 
-    Attributes:
-      name: Name in --peer; the program `NAME_round.py` in `peer_side` runs its rounds.
-      title: Name in texts.
-      packages: Packages of its environment, its own first.
-      units: What trains one client at a time, in the singular and in the plural.
-    """
-
-    name: str
-    title: str
-    packages: tuple[str, ...]
-    units: tuple[str, str]
+    name: str  # Name in --peer; the program `NAME_round.py` in `peer_side` runs its rounds.
+    title: str  # Name in texts.
+    packages: tuple[str, ...]  # Packages of its environment, its own first.
+    units: tuple[str, str]  # What trains one client at a time, in the singular and in the plural.
 
     @property
     def python(self) -> str:

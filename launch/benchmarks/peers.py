@@ -17,33 +17,25 @@ import numpy as np
 
 from launch.benchmarks import processes, programs
 from launch.benchmarks.peer_process import Peer, PeerProcess
+from launch.benchmarks.programs import LEARNING_RATE, Work
 from tff_ssl.errors import TrainingError
 from tff_ssl.runtime import temporary_folder
 
 _POLICY = "byol_no_blur"
-_LEARNING_RATE = 0.01
 _REFERENCE_IMAGES = 8
 # Tolerances for the same weights and views in float32: absolute for the loss, relative for the
 # gradient's norm.
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-4, 1e-3
 
 
-class Work(NamedTuple):
-    """A round of FedAvg: its clients, and the images and local steps of each."""
-
-    clients: int
-    samples: int
-    steps: int
-    batch_size: int  # 0 for all of a client's images.
-
-    @property
-    def name(self) -> str:
-        batch = f" of {self.batch_size}" if self.batch_size else ""
-        steps = f"{self.steps} step{'s' * (self.steps > 1)}{batch}"
-        return f"{self.clients} clients x {self.samples} images, {steps}"
+WORK = (Work("fedavg", "nt_xent", 128, 4), Work("fedavg", "nt_xent", 5, 64, 4, 32))
 
 
-WORK = (Work(128, 4, 1, 0), Work(5, 64, 4, 32))
+def _name(work: Work) -> str:
+    """The title of its table, such as `5 clients x 64 images, 4 steps of 32`."""
+    batch = f" of {work.batch_size}" if work.batch_size else ""
+    steps = f"{work.steps} step{'s' * (work.steps > 1)}{batch}"
+    return f"{work.clients} clients x {work.samples} images, {steps}"
 
 
 class Arrangement(NamedTuple):
@@ -85,18 +77,9 @@ def peer_settings(
         },
         "precision": settings.precision,
         "temperature": ObjectiveHyperparameters().temperature,
-        "learning_rate": _LEARNING_RATE,
+        "learning_rate": LEARNING_RATE,
         **work._asdict(),
         **arrangement._asdict(),
-    }
-
-
-def our_hyperparameters(work: Work) -> dict[str, Any]:
-    """Hyperparameters of FedAvg in tff_ssl; its server takes the clients' mean, as a peer's."""
-    return {
-        "local_steps": work.steps,
-        "batch_size": work.batch_size,
-        "client_learning_rate": _LEARNING_RATE,
     }
 
 
@@ -126,19 +109,18 @@ def compare(
     our_facts, tables, peer_facts = child.facts, [], {}
     for number, work in enumerate(works):
         measured: dict[str, processes.Counted] = {}
-        print(f"{work.name}: tff_ssl starts", flush=True)
+        print(f"{_name(work)}: tff_ssl starts", flush=True)
         with processes.closing(measured):
             measured["tff_ssl"] = processes.Counted(
                 processes.Child(
-                    programs.federated_round, "fedavg", "nt_xent", our_hyperparameters(work),
-                    work.clients, work.samples, settings, seed, scratch,
+                    programs.federated_round, work, work.hyperparameters, settings, seed, scratch
                 )
-            )  # fmt: skip
+            )
             images = pathlib.Path(scratch) / f"images{number}.npy"
-            np.save(images, programs.images(work.clients * work.samples, seed))
+            np.save(images, programs.images(work.images, seed))
             for arrangement in arrangements(cores):
                 name = arrangement.name(peer)
-                print(f"{work.name}: {name} starts", flush=True)
+                print(f"{_name(work)}: {name} starts", flush=True)
                 round_settings = {
                     **peer_settings(work, arrangement, settings),
                     "images": str(images),
@@ -150,7 +132,7 @@ def compare(
                 measured[name] = processes.Counted(process)
                 peer_facts = process.facts
                 check_same(peer.title, our_facts, peer_facts)
-            print(f"{work.name}: {repetitions + 1} rounds of each, in turn", flush=True)
+            print(f"{_name(work)}: {repetitions + 1} rounds of each, in turn", flush=True)
             tables.append(table(work, measured, repetitions))
     return _report(peer, our_facts, peer_facts, tables, settings, cores)
 
@@ -212,7 +194,7 @@ def _shared_settings(facts: dict[str, Any], settings: programs.ModelSettings, co
         f"weight standardization, projector {' x '.join(map(str, settings.projector))}, "
         f"{facts['parameters']:,} parameters, from the same weights; 32x32x3 images, two views "
         f"each ({_POLICY}: crop, flip, colour jitter, grayscale, solarization) anew in each step; "
-        f"SGD of rate {_LEARNING_RATE} on the clients, the mean of their models weighted by images"
+        f"SGD of rate {LEARNING_RATE} on the clients, the mean of their models weighted by images"
     )
 
 
@@ -280,7 +262,7 @@ def table(work: Work, measured: dict[str, processes.Counted], repetitions: int) 
     best = min(rows[1:], key=lambda row: row["seconds"])
     return {
         **work._asdict(),
-        "name": work.name,
+        "name": _name(work),
         "ratio": best["ratio"],
         "best_arrangement": best["name"],
         "programs": rows,

@@ -7,13 +7,14 @@ import itertools
 import os
 import pathlib
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 _IMAGE_SHAPE = (32, 32, 3)
 _ROUNDS = 1000  # Length of the run that an algorithm is built for.
+LEARNING_RATE = 0.01  # Of the clients.
 
 
 class ModelSettings(NamedTuple):
@@ -23,6 +24,28 @@ class ModelSettings(NamedTuple):
     projector: tuple[int, ...]
     predictor: tuple[int, ...] = ()
     precision: str = "float32"
+
+
+class Work(NamedTuple):
+    """A round in which all clients take part."""
+
+    algorithm: str
+    objective: str
+    clients: int
+    samples: int  # Images of a client.
+    steps: int = 1  # Local steps of a client.
+    batch_size: int = 0  # Images of a local step; 0 for all of a client's.
+
+    @property
+    def images(self) -> int:
+        """Number of images of all clients."""
+        return self.clients * self.samples
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Those of the clients that differ from the algorithm's defaults."""
+        steps = {"local_steps": self.steps, "batch_size": self.batch_size}
+        return steps | {"client_learning_rate": LEARNING_RATE}
 
 
 def quiet() -> None:
@@ -91,18 +114,13 @@ def centralized_step(
 
 
 def plain_local_steps(
-    objective: str,
-    clients: int,
-    samples: int,
-    local_steps: int,
-    batch_size: int,
-    settings: ModelSettings,
-    seed: int,
+    work: Work, settings: ModelSettings, seed: int
 ) -> Generator[None, None, None]:
-    """Rounds in plain TensorFlow, one client after the other; `batch_size` 0: all its samples."""
-    for step in _plain_steps(samples, batch_size or samples, settings, seed, objective, clients):
-        for client in range(clients):
-            for number in range(local_steps):
+    """Rounds in plain TensorFlow, one client after the other."""
+    size = work.batch_size or work.samples
+    for step in _plain_steps(work.samples, size, settings, seed, work.objective, work.clients):
+        for client in range(work.clients):
+            for number in range(work.steps):
                 step(client, number)
         yield
 
@@ -125,7 +143,7 @@ def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
         np.arange(clients * samples),
         lambda step: current_client * samples + order(step),
         _ROUNDS,
-        centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=0.01),
+        centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=LEARNING_RATE),
     )
     initial = run.initialize(seed)
     state = initial
@@ -140,18 +158,15 @@ def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
 
 
 def federated_round(
-    algorithm: str,
-    objective: str,
+    work: Work,
     hyperparameters: dict[str, Any],
-    clients: int,
-    samples: int,
     settings: ModelSettings,
     seed: int,
     scratch: str,
     folds: bool = True,
     runtime: Literal["worker", "in_process"] = "worker",
 ) -> Generator[dict[str, int], None, None]:
-    """Rounds of a federated algorithm with all clients, as `launch.pretrain` runs them.
+    """Rounds of a federated algorithm, as `launch.pretrain` runs them.
 
     Args:
       hyperparameters: Hyperparameters that differ from the algorithm's defaults.
@@ -162,29 +177,20 @@ def federated_round(
       The bytes that each client receives and sends in a round.
     """
     quiet()
-    import tensorflow_federated as tff
-
     from tff_ssl.algorithms import registry
     from tff_ssl.runtime import in_process, local_worker
     from tff_ssl.templates import message_sizes
-    from tff_ssl.templates.task import Task
 
-    model, two_views = model_and_views(settings, seed)
-    store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
-    data = stored_clients(store, clients, samples, seed)
-    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
-    entry = registry.ALGORITHMS[algorithm]
-    built: Any = entry.build(
-        Task(model, two_views, element_type, _ROUNDS, objective),
-        entry.hyperparameters(**hyperparameters),
-    )
+    name, objective, clients, samples, *_ = work
+    path = pathlib.Path(scratch) / f"{name}_{clients}x{samples}_{os.getpid()}.sqlite"
+    write_clients(path, clients, samples, seed)
+    entry = registry.ALGORITHMS[name]
+    built, data = build(path, name, hyperparameters, settings, seed, objective=objective)
     run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
-    simulation = run.simulate(data.group_batch_computation, store.with_suffix(".run"))
+    simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
     start: Any = in_process.start if runtime == "in_process" else local_worker.start
     with start(built.default_concurrent_calls()):
-        state = simulation.initialize(seed)
-        for round_number in itertools.count():
-            state, _ = simulation.run_round(state, round_number)
+        for state in states(simulation, seed):
             simulation.on_checkpoint(state)  # Deletes the clients' old states.
             yield {
                 "bytes_down_per_client": message_sizes.total_bytes(built.downloads),
@@ -192,14 +198,41 @@ def federated_round(
             }
 
 
-def run_setting(clients: int, samples: int, groups: int, seed: int):
-    """The `RunSetting` of clients of `samples` samples, all of which take part in every round."""
+def build(
+    path: pathlib.Path, algorithm: str, hyperparameters: dict[str, Any], settings: ModelSettings,
+    seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE, objective: str = "cco",
+) -> tuple[Any, Any]:  # fmt: skip
+    """Builds an algorithm for the clients stored at `path`, and opens their store."""
+    import tensorflow_federated as tff
+
+    from datasets import client_store
+    from tff_ssl.algorithms import registry
+    from tff_ssl.templates.task import Task
+
+    model, two_views = model_and_views(settings, seed, image_shape)
+    data = client_store.StoredClientData(path)
+    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
+    entry = registry.ALGORITHMS[algorithm]
+    task = Task(model, two_views, element_type, _ROUNDS, objective)
+    return entry.build(task, entry.hyperparameters(**hyperparameters)), data
+
+
+def states(simulation: Any, seed: int) -> Iterator[Any]:
+    """The state after each of the rounds of a simulation, which never end."""
+    state = simulation.initialize(seed)
+    for round_number in itertools.count():
+        state, _ = simulation.run_round(state, round_number)
+        yield state
+
+
+def run_setting(clients: int, samples: int, groups: int, seed: int, cohort_size: int | None = None):
+    """The `RunSetting` of clients of `samples` samples; all take part in a round by default."""
     from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
 
-    cohorts = cohort.uniform_cohorts(clients, clients, seed)
-    participation = Participation(cohorts, clients, clients)
+    size = cohort_size or clients
+    participation = Participation(cohort.uniform_cohorts(clients, size, seed), size, clients)
     return RunSetting([samples] * clients, _ROUNDS, participation, groups=groups)
 
 

@@ -1,6 +1,6 @@
 """Rounds on several nodes of Ray, measured by `benchmark` against the same ones on fewer."""
 
-import itertools
+import contextlib
 import pathlib
 import statistics
 from collections.abc import Generator
@@ -61,32 +61,20 @@ def rounds_on_nodes(
       The number of nodes.
     """
     programs.quiet()
-    import contextlib
-
-    import tensorflow_federated as tff
-
-    from tff_ssl.algorithms.dcco import two_stage
     from tff_ssl.runtime import local_worker, ray_nodes
     from tff_ssl.runtime.sliced_rounds import Slicing
-    from tff_ssl.templates.task import Task
 
-    model, two_views = programs.model_and_views(settings, seed)
     store = pathlib.Path(folder) / "clients.sqlite"
     store.parent.mkdir()
-    stored = programs.stored_clients(store, clients, samples, seed)
+    programs.write_clients(store, clients, samples, seed)
+    built, stored = programs.build(store, "dcco", {}, settings, seed)
+    run = built.plan_run(programs.run_setting(clients, samples, groups, seed))
     data = stored.group_batch_computation
-    element_type = tff.types.tensorflow_to_type(stored.batch_type_structure)
-    setting = programs.run_setting(clients, samples, groups, seed)
-    task = Task(model, two_views, element_type, setting.rounds)
-    run = two_stage.build_dcco(task).plan_run(setting)
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
     with nodes_or_none as nodes, local_worker.start():
         slicing = Slicing(nodes, stored.client_sizes(), clients) if nodes is not None else None
-        simulation = run.simulate(data, store.parent, slicing)
-        state = simulation.initialize(seed)
-        for round_number in itertools.count():
-            state, _ = simulation.run_round(state, round_number)
+        for _ in programs.states(run.simulate(data, store.parent, slicing), seed):
             yield {"nodes": len(nodes or ())}
 
 

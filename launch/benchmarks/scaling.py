@@ -1,7 +1,6 @@
 """Measures for `benchmark` how the cost of a round grows with cohort and population."""
 
 import contextlib
-import itertools
 import pathlib
 import statistics
 import time
@@ -36,8 +35,8 @@ def compare(
     rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
     for clients in cohorts:
         measured = _measure(
-            repetitions, programs.federated_round, "dcco", "cco", {}, clients, _SAMPLES, settings,
-            seed, scratch,
+            repetitions, programs.federated_round, programs.Work("dcco", "cco", clients, _SAMPLES),
+            {}, settings, seed, scratch,
         )  # fmt: skip
         rows["cohorts"].append({"clients": clients, **measured})
     for population in populations:
@@ -67,48 +66,34 @@ def rounds_of_population(
       and the megabytes of the checkpoint.
     """
     programs.quiet()
-    import tensorflow_federated as tff
-
     from datasets import client_store
-    from tff_ssl.algorithms.dcco import two_stage
-    from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.runtime import local_worker
-    from tff_ssl.simulation import cohort
     from tff_ssl.simulation.checkpoints import Checkpoints
     from tff_ssl.simulation.packing import pack
-    from tff_ssl.simulation.participation import Participation
-    from tff_ssl.templates.task import Task
 
     path = pathlib.Path(scratch) / f"population_{population}.sqlite"
     writing = _seconds(lambda: programs.write_clients(path, population, 1, seed, _SMALL_IMAGE))
     opening = _seconds(lambda: client_store.StoredClientData(path))
-    data = client_store.StoredClientData(path)
-    cohorts = cohort.uniform_cohorts(population, _COHORT, seed)
+    setting = programs.run_setting(population, 1, 1, seed, _COHORT)
+    cohorts = setting.participation.cohorts
     drawing = statistics.median(_seconds(lambda r=r: cohorts(r)) for r in range(1, 6))
-    model, two_views = programs.model_and_views(
-        programs.ModelSettings("tiny", (64, 64)), seed, _SMALL_IMAGE
-    )
-    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
-    participation = Participation(cohorts, _COHORT, population)
-    setting = RunSetting([1] * population, 1000, participation, groups=1)
-    run = two_stage.build_dcco(Task(model, two_views, element_type, 1000)).plan_run(setting)
+    model = programs.ModelSettings("tiny", (64, 64))
+    built, data = programs.build(path, "dcco", {}, model, seed, _SMALL_IMAGE)
+    run = built.plan_run(setting)
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
     with local_worker.start():
-        state = simulation.initialize(seed)
-        for round_number in itertools.count():
-            state, _ = simulation.run_round(state, round_number)
-            if round_number == 0:
-                checkpoints = Checkpoints(path.with_suffix(".checkpoints"))
-                saving = _seconds(lambda: checkpoints.save(pack(state), 1))  # noqa: B023
-                yield {
-                    "writing_seconds": writing,
-                    "opening_seconds": opening,
-                    "drawing_seconds": drawing,
-                    "checkpoint_seconds": saving,
-                    "checkpoint_mb": checkpoints.path(1).stat().st_size / processes.MEGABYTE,
-                }
-            else:
-                yield {}
+        rounds = programs.states(simulation, seed)
+        packed, checkpoints = pack(next(rounds)), Checkpoints(path.with_suffix(".checkpoints"))
+        saving = _seconds(lambda: checkpoints.save(packed, 1))
+        yield {
+            "writing_seconds": writing,
+            "opening_seconds": opening,
+            "drawing_seconds": drawing,
+            "checkpoint_seconds": saving,
+            "checkpoint_mb": checkpoints.path(1).stat().st_size / processes.MEGABYTE,
+        }
+        for _ in rounds:
+            yield {}
 
 
 def _seconds(call: Any) -> float:

@@ -20,21 +20,14 @@ _COVERAGE = "the model, and what clients receive"
 
 
 class Aggregation(NamedTuple):
-    """The means of a round.
+    """The means of a round."""
 
-    Attributes:
-      arguments: Keyword arguments for the algorithm's `build`.
-      folds: Whether clients may be folded into groups.
-      epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
-      summary: Lines that announce the aggregation.
-      result: Fields for `result.json`.
-    """
-
-    arguments: dict[str, Any]
-    folds: bool
+    arguments: dict[str, Any]  # Keyword arguments for the algorithm's `build`.
+    folds: bool  # Whether clients may be folded into groups.
+    # Number of rounds -> their privacy loss epsilon; None without differential privacy.
     epsilon: Callable[[int], float] | None
-    summary: list[str]
-    result: dict[str, Any]
+    summary: list[str]  # Lines that announce the aggregation.
+    result: dict[str, Any]  # Fields for `result.json`.
 
 
 def choose_aggregation(

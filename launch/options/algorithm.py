@@ -28,17 +28,12 @@ _ABSENCE_FLAGS = ("sampling", "dropout", "max_dropped")
 
 
 class Chosen(NamedTuple):
-    """The algorithm of a run.
+    """The algorithm of a run."""
 
-    Attributes:
-      config: The configuration of the run, with the defaults that depend on the algorithm.
-      entry: Registry entry.
-      values: Hyperparameters, an instance of the entry's dataclass.
-    """
-
+    # The configuration of the run, with the defaults that depend on the algorithm.
     config: RunConfig
-    entry: registry.Algorithm
-    values: Any
+    entry: registry.Algorithm  # Registry entry.
+    values: Any  # Hyperparameters, an instance of the entry's dataclass.
 
 
 def choose(config: RunConfig) -> Chosen:

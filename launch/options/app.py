@@ -34,25 +34,18 @@ _was_interrupted = threading.Event()
 
 
 class Script(NamedTuple):
-    """A script.
+    """A script."""
 
-    Attributes:
-      name: Name, such as `pretrain`.
-      main: Function that takes the configuration.
-      config: Class of the configuration, whose fields are the flags.
-      default_preset: (Value of the flag that chooses, name of the data set, whether the run starts
-        from pretrained weights) -> the default preset, whose flags hold unless they are given or
-        `--flagfile` names other presets; or None.
-      chosen_by: Name of the flag that chooses the default preset.
-      resumes: Whether its runs can be resumed: with `--resume`, flags that are not given have the
-        values of the run.
-    """
-
-    name: str
-    main: Callable[[Any], None]
-    config: type[settings.Settings]
+    name: str  # Name, such as `pretrain`.
+    main: Callable[[Any], None]  # Function that takes the configuration.
+    config: type[settings.Settings]  # Class of the configuration, whose fields are the flags.
+    # (Value of the flag that chooses, name of the data set, whether the run starts from pretrained
+    # weights) -> the default preset, whose flags hold unless they are given or `--flagfile` names
+    # other presets; or None.
     default_preset: Callable[[str, str, bool], pathlib.Path | None] | None = None
-    chosen_by: str = "algorithm"
+    chosen_by: str = "algorithm"  # Name of the flag that chooses the default preset.
+    # Whether its runs can be resumed: with `--resume`, flags that are not given have the values of
+    # the run.
     resumes: bool = False
 
 

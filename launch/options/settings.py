@@ -24,14 +24,10 @@ FEDERATED = ("pretrain", "lower", "sweep")  # The scripts with all flags of fede
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every configuration has.
+    """What every configuration has."""
 
-    Attributes:
-      script: Name of the script that has read the flags; empty if none.
-      given: Names of the flags that the command line or a preset gives.
-    """
-
-    script: str = ""
+    script: str = ""  # Name of the script that has read the flags; empty if none.
+    # Names of the flags that the command line or a preset gives.
     given: frozenset[str] = frozenset()
 
 
@@ -39,31 +35,21 @@ Config = TypeVar("Config", bound=Settings)
 
 
 class Setting(NamedTuple):
-    """A flag.
-
-    Attributes:
-      section: Name of the section that has it; empty for a field of the configuration itself.
-      kind: Type of its value, or of a list's items: bool, int, float or str.
-      is_list: Whether its value is a tuple.
-      low: Smallest number that it takes, also in a list.
-      high: Largest number that it takes.
-      choices: Texts that it takes, if not all; a bool takes them beside true and false.
-      repeated: Whether a list is given by repeating the flag instead of with commas.
-      instead_of: Flag in place of which it may be given; the last of the two counts.
-      recorded: Whether it is in `config.json`; other flags are of a command, not of a run.
-    """
+    """A flag."""
 
     name: str
-    section: str
-    kind: type
-    is_list: bool
+    section: str  # Name of the section that has it; empty for a field of the configuration itself.
+    kind: type  # Type of its value, or of a list's items: bool, int, float or str.
+    is_list: bool  # Whether its value is a tuple.
     default: Any
     help: str
-    low: float | None = None
-    high: float | None = None
+    low: float | None = None  # Smallest number that it takes, also in a list.
+    high: float | None = None  # Largest number that it takes.
+    # Texts that it takes, if not all; a bool takes them beside true and false.
     choices: Sequence[str] = ()
-    repeated: bool = False
-    instead_of: str = ""
+    repeated: bool = False  # Whether a list is given by repeating the flag instead of with commas.
+    instead_of: str = ""  # Flag in place of which it may be given; the last of the two counts.
+    # Whether it is in `config.json`; other flags are of a command, not of a run.
     recorded: bool = True
 
 

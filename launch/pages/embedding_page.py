@@ -33,18 +33,12 @@ _STREAM = 0x3E8B  # Separates the draw of these images from other draws.
 
 
 class Images(NamedTuple):
-    """Images besides their features.
+    """Images besides their features."""
 
-    Attributes:
-      names: Names of their files.
-      labels: Class labels, int32 [n]; -1 for no label.
-      class_names: Name of each label.
-      read: Indices -> images uint8 [h, w, c], at least as large as thumbnails if they can be.
-    """
-
-    names: Sequence[str]
-    labels: np.ndarray
-    class_names: Sequence[str]
+    names: Sequence[str]  # Names of their files.
+    labels: np.ndarray  # Class labels, int32 [n]; -1 for no label.
+    class_names: Sequence[str]  # Name of each label.
+    # Indices -> images uint8 [h, w, c], at least as large as thumbnails if they can be.
     read: Callable[[np.ndarray], Iterable[np.ndarray]]
 
 

@@ -38,19 +38,14 @@ class Views(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Images whose encodings are shown, and those among which neighbours are searched.
+    """Images whose encodings are shown, and those among which neighbours are searched."""
 
-    Attributes:
-      mapped: Test images, evenly over the classes if there are labels; training images if there
-        are no test images.
-      split: Name of their split, `test` or `training`.
-      bank: Training images that are not mapped.
-      queries: Indices into `mapped` of the images whose neighbours are shown, int64 [at most 12].
-    """
-
+    # Test images, evenly over the classes if there are labels; training images if there are no test
+    # images.
     mapped: Split
-    split: str
-    bank: Split
+    split: str  # Name of their split, `test` or `training`.
+    bank: Split  # Training images that are not mapped.
+    # Indices into `mapped` of the images whose neighbours are shown, int64 [at most 12].
     queries: np.ndarray
     class_names: Sequence[str]
 

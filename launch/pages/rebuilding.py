@@ -27,16 +27,12 @@ _NOT_TAKEN = {"output_dir", "encoders"}  # Flags with another meaning in this sc
 
 
 class Rebuilt(NamedTuple):
-    """What a page needs besides the files of a run.
+    """What a page needs besides the files of a run."""
 
-    Attributes:
-      own: The configuration of the script, with the run's values for flags that are not given.
-      shown: Images and encodings; None for a run that has no encoder yet.
-      partition: Content of `partition.json` for a run that has none; None if that is impossible.
-    """
-
+    # The configuration of the script, with the run's values for flags that are not given.
     own: VisualizeConfig
-    shown: Shown | None
+    shown: Shown | None  # Images and encodings; None for a run that has no encoder yet.
+    # Content of `partition.json` for a run that has none; None if that is impossible.
     partition: Mapping[str, Any] | None
 
 

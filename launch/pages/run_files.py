@@ -13,20 +13,14 @@ from tff_ssl.reporting import records
 
 
 class RunFiles(NamedTuple):
-    """The content of the files of a run.
-
-    Attributes:
-      config: Result of `run_folder.read_config`.
-      results: Entries of `result.json` and `result_*.json`; none if the run has not ended.
-      metrics: Rows of `metrics.csv`, texts by the name of the column.
-      partition: Content of `partition.json`; None if the run has none.
-    """
+    """The content of the files of a run."""
 
     folder: pathlib.Path
-    config: Mapping[str, Any]
+    config: Mapping[str, Any]  # Result of `run_folder.read_config`.
+    # Entries of `result.json` and `result_*.json`; none if the run has not ended.
     results: list[Mapping[str, Any]]
-    metrics: list[Mapping[str, str]]
-    partition: Mapping[str, Any] | None
+    metrics: list[Mapping[str, str]]  # Rows of `metrics.csv`, texts by the name of the column.
+    partition: Mapping[str, Any] | None  # Content of `partition.json`; None if the run has none.
 
     @property
     def flags(self) -> Mapping[str, Any]:

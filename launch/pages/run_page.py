@@ -23,20 +23,14 @@ TRAINED, UNTRAINED = "trained encoder", "untrained encoder"
 
 
 class Shown(NamedTuple):
-    """The images and encodings of a page.
+    """The images and encodings of a page."""
 
-    Attributes:
-      views: Augmented views of training images.
-      sample: Images whose encodings are shown.
-      encodings: Encodings by encoder: `TRAINED`, and `UNTRAINED` if known.
-      points: Places of the mapped images on each encoder's 2-D map, float32 [n, 2].
-      overview: Training images on the page `embed.html`; None if some have labels.
-    """
-
-    views: Views
-    sample: Sample
-    encodings: dict[str, Encodings]
+    views: Views  # Augmented views of training images.
+    sample: Sample  # Images whose encodings are shown.
+    encodings: dict[str, Encodings]  # Encodings by encoder: `TRAINED`, and `UNTRAINED` if known.
+    # Places of the mapped images on each encoder's 2-D map, float32 [n, 2].
     points: dict[str, np.ndarray]
+    # Training images on the page `embed.html`; None if some have labels.
     overview: Overview | None = None
 
 

@@ -27,16 +27,12 @@ Tuner = Callable[[finetune.FinetuneConfig], finetune.Finetuner]
 
 
 class _FewLabels(NamedTuple):
-    """Draws of a number of labels, and the configurations to try on them.
+    """Draws of a number of labels, and the configurations to try on them."""
 
-    Attributes:
-      draws: Indices of the labelled training cases of each draw, int [labels].
-      held_out: Images and cases of each draw on which a configuration is chosen; None if there is
-        only one configuration.
-    """
-
-    draws: list[np.ndarray]
+    draws: list[np.ndarray]  # Indices of the labelled training cases of each draw, int [labels].
     configs: list[finetune.FinetuneConfig]
+    # Images and cases of each draw on which a configuration is chosen; None if there is only one
+    # configuration.
     held_out: list[tuple[np.ndarray, cases.Cases] | None]
 
 

@@ -12,16 +12,11 @@ from tff_ssl.evaluation import linear_probe
 
 
 class EvaluatedClients(NamedTuple):
-    """Clients whose own models are evaluated.
+    """Clients whose own models are evaluated."""
 
-    Attributes:
-      clients: Indices of the clients.
-      trained_rounds: Number of rounds in which each of them trained.
-      classes: Classes of each one's training images; None if one of its images has no label.
-    """
-
-    clients: Sequence[int]
-    trained_rounds: Sequence[int]
+    clients: Sequence[int]  # Indices of the clients.
+    trained_rounds: Sequence[int]  # Number of rounds in which each of them trained.
+    # Classes of each one's training images; None if one of its images has no label.
     classes: Sequence[Collection[int] | None]
 
     def take(self, positions: Sequence[int]) -> "EvaluatedClients":

@@ -62,17 +62,14 @@ def cases_of(dataset: ImageDataset, split: Split, config: EvaluationConfig) -> c
 
 
 class Labelled(NamedTuple):
-    """The images that count in an evaluation, and the cases of training and test images.
+    """The images that count in an evaluation, and the cases of training and test images."""
 
-    Attributes:
-      dataset: The data set; with `--per_case`, without the unlabelled images of cases that have
-        labelled ones.
-      fields: Fields of a result: `per_case`; `test_examples`, the number of labelled test cases.
-    """
-
+    # The data set; with `--per_case`, without the unlabelled images of cases that have labelled
+    # ones.
     dataset: ImageDataset
     train: cases.Cases
     test: cases.Cases
+    # Fields of a result: `per_case`; `test_examples`, the number of labelled test cases.
     fields: dict[str, Any]
 
 

@@ -23,22 +23,17 @@ from tff_ssl.simulation.training_loop import Simulation
 
 
 class ClientModels(NamedTuple):
-    """The clients' own models of a run.
+    """The clients' own models of a run."""
 
-    Attributes:
-      num_clients: Number of clients.
-      models: Model of each client if architectures differ; otherwise None.
-      evaluated: Client whose model stands for the run; None if it is no client's.
-      untrained_have_models: Whether clients that never trained get a model from others; otherwise
-        their models are not evaluated.
-      images: Indices of each client's training images.
-    """
-
-    num_clients: int
+    num_clients: int  # Number of clients.
+    # Model of each client if architectures differ; otherwise None.
     models: Sequence[DualEncoder] | None = None
+    # Client whose model stands for the run; None if it is no client's.
     evaluated: int | None = None
+    # Whether clients that never trained get a model from others; otherwise their models are not
+    # evaluated.
     untrained_have_models: bool = False
-    images: Sequence[npt.NDArray[np.int64]] = ()
+    images: Sequence[npt.NDArray[np.int64]] = ()  # Indices of each client's training images.
 
 
 def choose_clients(
@@ -59,19 +54,13 @@ def choose_clients(
 
 
 class Restored(NamedTuple):
-    """The model of a run that was stopped.
+    """The model of a run that was stopped."""
 
-    Attributes:
-      model: Model with its heads.
-      weights: Its weights.
-      view_size: Side in pixels to which images are resized for the model; None for their own.
-      done: Number of rounds, or of steps, of the checkpoint.
-    """
-
-    model: Model
-    weights: Weights
+    model: Model  # Model with its heads.
+    weights: Weights  # Its weights.
+    # Side in pixels to which images are resized for the model; None for their own.
     view_size: int | None
-    done: int
+    done: int  # Number of rounds, or of steps, of the checkpoint.
 
 
 class Evaluation(NamedTuple):

@@ -8,17 +8,11 @@ from tff_ssl.runtime import devices
 
 
 class Chosen(NamedTuple):
-    """A runtime.
+    """A runtime."""
 
-    Attributes:
-      name: "worker" or "in_process", as `tff_ssl.runtime.start` takes it.
-      description: What it computes on, one line.
-      gpu: The GPU that it uses; None on a CPU.
-    """
-
-    name: Literal["worker", "in_process"]
-    description: str
-    gpu: devices.Gpu | None = None
+    name: Literal["worker", "in_process"]  # As `tff_ssl.runtime.start` takes it.
+    description: str  # What it computes on, one line.
+    gpu: devices.Gpu | None = None  # The GPU that it uses; None on a CPU.
 
 
 def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:

@@ -24,16 +24,11 @@ _ending = threading.Event()
 
 
 class Job(NamedTuple):
-    """One of several pieces of work that run scripts.
+    """One of several pieces of work that run scripts."""
 
-    Attributes:
-      name: Unique name, which is printed.
-      run: Does the work, and returns its outcome in a few words.
-      needs: Name of an earlier job that has to end before this one starts, if it is to be run.
-    """
-
-    name: str
-    run: Callable[[], str]
+    name: str  # Unique name, which is printed.
+    run: Callable[[], str]  # Does the work, and returns its outcome in a few words.
+    # Name of an earlier job that has to end before this one starts, if it is to be run.
     needs: str | None = None
 
 

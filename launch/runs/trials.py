@@ -43,17 +43,13 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the runs of a trial have measured.
-
-    Attributes:
-      scores: kNN accuracy on training images by seed; 0 for a training that diverged.
-      failed: Number of trainings that diverged.
-      tested: Test accuracies, which are shown for a selected trial alone.
-    """
+    """What the runs of a trial have measured."""
 
     trial: Trial
+    # kNN accuracy on training images by seed; 0 for a training that diverged.
     scores: Mapping[int, float]
-    failed: int
+    failed: int  # Number of trainings that diverged.
+    # Test accuracies, which are shown for a selected trial alone.
     tested: Mapping[Measured, Figures]
 
     @property

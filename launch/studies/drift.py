@@ -11,10 +11,12 @@ weights, or from those after --rounds centralized steps of the same objective.
 import dataclasses
 from typing import Any
 
-from launch.options import app
+from launch.options import app, hyperparameters
 from launch.options.image_config import ClientsConfig, DataConfig, ModelConfig
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag, section
+from launch.outputs import output_folder, run_folder
+from tff_ssl.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,6 @@ class DriftConfig(ScriptConfig):
 
 def main(args: DriftConfig) -> None:
     from launch.options import defaults
-    from launch.outputs import output_folder, run_folder
     from tff_ssl.runtime import local_worker
 
     args = defaults.resolve(args, args.objective)
@@ -82,8 +83,6 @@ def main(args: DriftConfig) -> None:
 
 def _numbers(name: str, args: DriftConfig) -> tuple[Any, ...]:
     """The numbers of a list flag."""
-    from tff_ssl.errors import ConfigurationError
-
     if not getattr(args, name):
         raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
     return getattr(args, name)
@@ -96,11 +95,10 @@ def _measure(settings, args: DriftConfig):
 
     from datasets import client_store
     from launch.options import clients as clients_options
-    from launch.options import data, hyperparameters
+    from launch.options import data
     from launch.options import model as model_options
     from tff_ssl.algorithms.dcco import parts, two_stage
     from tff_ssl.analysis.drift import measure
-    from tff_ssl.errors import ConfigurationError
     from tff_ssl.simulation import cohort
     from tff_ssl.templates.task import Task
 

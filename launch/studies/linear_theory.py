@@ -15,8 +15,10 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from launch.options import app
+from launch.options import app, settings
 from launch.options.settings import Settings, flag
+from launch.outputs import output_folder, run_folder
+from tff_ssl.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +73,6 @@ _HEAD = """
 
 
 def main(args: LinearTheoryConfig) -> None:
-    from launch.options import settings
-    from launch.outputs import output_folder, run_folder
-
     dimensions, seeds = _numbers("dimensions", args, args.sources), _numbers("seeds", args, 0)
     _check(args, dimensions)
     folder = output_folder.choose(args.output_dir, "linear_theory")
@@ -99,8 +98,6 @@ def main(args: LinearTheoryConfig) -> None:
 
 def _numbers(name: str, args: LinearTheoryConfig, lowest: int) -> list[int]:
     """The whole numbers of a list flag, ascending and without repetition."""
-    from tff_ssl.errors import ConfigurationError
-
     found = sorted(set(getattr(args, name)))
     if not found or found[0] < lowest:
         raise ConfigurationError(
@@ -112,8 +109,6 @@ def _numbers(name: str, args: LinearTheoryConfig, lowest: int) -> list[int]:
 
 def _check(args: LinearTheoryConfig, dimensions: list[int]) -> None:
     """Raises `ConfigurationError` if flags do not fit together, or ask for too large matrices."""
-    from tff_ssl.errors import ConfigurationError
-
     if args.features is not None and args.features < 2 * args.sources:
         raise ConfigurationError(
             f"--features={args.features} is less than twice --sources={args.sources}, which the "
@@ -145,7 +140,6 @@ def _measure(dimension: int, seeds: list[int], args: LinearTheoryConfig) -> dict
     import numpy as np
 
     from tff_ssl.analysis import linear_theory
-    from tff_ssl.errors import ConfigurationError
 
     counts = _counts(dimension, args)
     results = []

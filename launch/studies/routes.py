@@ -15,8 +15,10 @@ import pathlib
 import time
 from typing import Any
 
-from launch.options import app
+from launch.options import app, settings
 from launch.options.settings import Settings, flag
+from launch.outputs import output_folder, run_folder, tables
+from tff_ssl.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +59,8 @@ _COLUMNS = {
 
 
 def main(args: RoutesConfig) -> None:
-    from launch.options import settings
-    from launch.outputs import output_folder, run_folder, tables
     from tff_ssl.algorithms.denav import navigator
     from tff_ssl.analysis import route_costs
-    from tff_ssl.errors import ConfigurationError
 
     if args.images < args.num_clients:
         raise ConfigurationError(

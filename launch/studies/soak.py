@@ -16,6 +16,8 @@ import time
 from launch.options import app
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
+from launch.outputs import output_folder, run_folder
+from tff_ssl.errors import TrainingError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +47,6 @@ _MAX_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
 
 def main(args: SoakConfig) -> None:
     from launch.benchmarks import processes
-    from launch.outputs import output_folder, run_folder
-    from tff_ssl.errors import TrainingError
     from tff_ssl.runtime import child_process
 
     folder = output_folder.choose(args.output.output_dir, "soak")

@@ -36,16 +36,13 @@ UnweightedFactory: TypeAlias = tff.aggregators.UnweightedAggregationFactory
 
 
 class Means(NamedTuple):
-    """The aggregators of a round; an entry of `AGGREGATORS`.
+    """The aggregators of a round; an entry of `AGGREGATORS`."""
 
-    Attributes:
-      statistics: (seed, bits) -> factory for encoding statistics; None for the plain mean.
-      update: (seed, bits) -> factory for model deltas; None for the plain mean.
-      is_secure: Whether the server sees only the sums, not the contributions of single clients.
-    """
-
+    #: (seed, bits) -> factory for encoding statistics; None for the plain mean.
     statistics: Callable[[int, int], WeightedFactory] | None = None
+    #: (seed, bits) -> factory for model deltas; None for the plain mean.
     update: Callable[[int, int], WeightedFactory] | None = None
+    #: Whether the server sees only the sums, not the contributions of single clients.
     is_secure: bool = False
 
 

@@ -186,17 +186,11 @@ def _without_overflow(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Accountant:
-    """Computes the epsilon of a run.
+    """Computes the epsilon of a run."""
 
-    Attributes:
-      sampling_rate: q, the probability that a client takes part in a round.
-      noise_multipliers: z of each of a round's aggregations.
-      delta: The delta of (epsilon, delta)-differential privacy.
-    """
-
-    sampling_rate: float
-    noise_multipliers: tuple[float, ...]
-    delta: float
+    sampling_rate: float  #: q, the probability that a client takes part in a round.
+    noise_multipliers: tuple[float, ...]  #: z of each of a round's aggregations.
+    delta: float  #: The delta of (epsilon, delta)-differential privacy.
 
     def epsilon(self, rounds: int) -> float:
         """Epsilon after this number of rounds; infinite if an aggregation has no noise."""
@@ -256,14 +250,10 @@ def default_delta(num_clients: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class PostProcessed(tff.aggregators.WeightedAggregationFactory):
-    """An aggregation whose result is post-processed at the server, which costs no privacy.
+    """An aggregation whose result is post-processed at the server, which costs no privacy."""
 
-    Attributes:
-      inner: The aggregation.
-      function: A TensorFlow function from a result of `inner` to a value of the same type.
-    """
-
-    inner: tff.aggregators.WeightedAggregationFactory
+    inner: tff.aggregators.WeightedAggregationFactory  #: The aggregation.
+    #: A TensorFlow function from a result of `inner` to a value of the same type.
     function: Callable[[Any], Any]
 
     def create(self, value_type, weight_type):

@@ -77,39 +77,25 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
 
 
 class LocalUpdate(NamedTuple):
-    """The values that a client sends.
+    """The values that a client sends."""
 
-    Attributes:
-      result: `tff.learning.templates.ClientResult` with the model delta and its weight.
-      loss: Mean loss of its local steps times the weight, float32.
-      z_mean: Mean of its projections z times the weight, float32 [d].
-      z_squared: Mean of z^2 times the weight, float32 [d].
-      samples: Number of examples N_k, int64.
-      dropped: 1 if the delta is not finite, otherwise 0; int64.
-    """
-
-    result: Any
-    loss: Any
-    z_mean: Any
-    z_squared: Any
-    samples: Any
-    dropped: Any
+    result: Any  #: `tff.learning.templates.ClientResult` with the model delta and its weight.
+    loss: Any  #: Mean loss of its local steps times the weight, float32.
+    z_mean: Any  #: Mean of its projections z times the weight, float32 [d].
+    z_squared: Any  #: Mean of z^2 times the weight, float32 [d].
+    samples: Any  #: Number of examples N_k, int64.
+    dropped: Any  #: 1 if the delta is not finite, otherwise 0; int64.
 
 
 @dataclasses.dataclass(frozen=True)
 class TargetNetwork:
-    """The place of BYOL's target network.
+    """The place of BYOL's target network."""
 
-    Attributes:
-      model: Model to train.
-      on_server: Whether the server keeps the target network, as the non-trainable part of the
-        global model's weights.
-      on_client: Whether each client starts a target network from the broadcast model.
-    """
-
-    model: Model
+    model: Model  #: Model to train.
+    #: Whether the server keeps the target network, as the non-trainable part of the global model's
+    #: weights.
     on_server: bool
-    on_client: bool
+    on_client: bool  #: Whether each client starts a target network from the broadcast model.
 
     def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
         """The global model's weights before the first round."""

@@ -65,19 +65,12 @@ class FedBNHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      own: Weights that stay with the client; all weights with `averaging=none`.
-      target: Weights of BYOL's target network if the client trains alone; otherwise empty.
-      local: The whole model's weights after the client's last round with `keep_local`; otherwise
-        empty.
-    """
-
-    rounds: Any
-    own: Any
-    target: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    own: Any  #: Weights that stay with the client; all weights with `averaging=none`.
+    target: Any  #: Weights of BYOL's target network if the client trains alone; otherwise empty.
+    #: The whole model's weights after the client's last round with `keep_local`; otherwise empty.
     local: Any
 
 

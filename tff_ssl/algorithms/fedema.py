@@ -51,19 +51,12 @@ class FedEMAHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      scaler: Scaler lambda_k, float32; 0 before it is set.
-      online: Weights of the online network W_k after the client's last round.
-      target: Weights of the target network.
-    """
-
-    rounds: Any
-    scaler: Any
-    online: Any
-    target: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    scaler: Any  #: Scaler lambda_k, float32; 0 before it is set.
+    online: Any  #: Weights of the online network W_k after the client's last round.
+    target: Any  #: Weights of the target network.
 
 
 def initial_client_state(model: DualEncoder, seed: int) -> ClientState:

@@ -91,21 +91,13 @@ class FedUHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      divergence: Divergence of the client's last local training, float32.
-      encoder: Weights of the encoder f_theta with `update=target`; otherwise empty.
-      predictor: Weights of the predictor p_theta.
-      target: Weights of the target network f_xi.
-    """
-
-    rounds: Any
-    divergence: Any
-    encoder: Any
-    predictor: Any
-    target: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    divergence: Any  #: Divergence of the client's last local training, float32.
+    encoder: Any  #: Weights of the encoder f_theta with `update=target`; otherwise empty.
+    predictor: Any  #: Weights of the predictor p_theta.
+    target: Any  #: Weights of the target network f_xi.
 
 
 def initial_client_state(

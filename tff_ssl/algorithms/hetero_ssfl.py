@@ -39,8 +39,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.bounds import bounded, one_of
-from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
-from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
+from tff_ssl.kinds.heterogeneous.algorithm import Architecture, HeterogeneousClients, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -100,17 +99,11 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      weights: Weights W_k of the online network.
-      target: Weights of BYOL's target network; empty for other objectives.
-    """
-
-    rounds: Any
-    weights: Any
-    target: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    weights: Any  #: Weights W_k of the online network.
+    target: Any  #: Weights of BYOL's target network; empty for other objectives.
 
 
 class RADEncoder(NamedTuple):

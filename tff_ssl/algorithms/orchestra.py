@@ -109,16 +109,12 @@ class ServerModel(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      memory: Projections M, float32 [m, d], oldest first, after m - n_k rows of zeros if n_k < m.
-      target: Trainable weights of the target network if the client keeps them; otherwise empty.
-    """
-
-    rounds: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    #: Projections M, float32 [m, d], oldest first, after m - n_k rows of zeros if n_k < m.
     memory: Any
+    #: Trainable weights of the target network if the client keeps them; otherwise empty.
     target: Any
 
 

@@ -39,39 +39,31 @@ from tff_ssl.templates.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """An entry of the registry.
+    """An entry of the registry."""
 
-    Attributes:
-      summary: Description of the algorithm in one line.
-      kind: Class of what `build` returns.
-      hyperparameters: Frozen dataclass of the hyperparameters; all have defaults.
-      build: (task, hyperparameters) -> the algorithm.
-      objectives: Names of the objectives that it can train with, the default first.
-      folds: Whether clients, which keep no state, may be folded into groups, each computed in one
-        call with the same result.
-      aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
-        delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
-        Empty where clients send whole models, which can be neither clipped nor left out.
-      first_stage: Those of `aggregates` that clients send in a stage before the others.
-      counts_clients: Whether clients receive the number of clients of their round. With
-        differential privacy, `build` then takes `expected_clients`, which replaces it.
-      predictor: Whether the model needs a predictor, even if the objective has none.
-      collects: Rows of single clients that the server reads, which secure sums and differential
-        privacy cannot hide; empty for none.
-      base_encoder: Whether clients may align their encodings to those of `Task.base_encoder`.
-    """
-
-    summary: str
-    kind: type[FederatedAlgorithm]
-    hyperparameters: type
-    build: Callable[..., FederatedAlgorithm]
+    summary: str  #: Description of the algorithm in one line.
+    kind: type[FederatedAlgorithm]  #: Class of what `build` returns.
+    hyperparameters: type  #: Frozen dataclass of the hyperparameters; all have defaults.
+    build: Callable[..., FederatedAlgorithm]  #: (task, hyperparameters) -> the algorithm.
+    #: Names of the objectives that it can train with, the default first.
     objectives: tuple[str, ...]
+    #: Whether clients, which keep no state, may be folded into groups, each computed in one call
+    #: with the same result.
     folds: bool = False
+    #: Contributions of clients that are averaged, `statistics` and `update` (a model delta):
+    #: `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`. Empty where
+    #: clients send whole models, which can be neither clipped nor left out.
     aggregates: tuple[str, ...] = ()
+    #: Those of `aggregates` that clients send in a stage before the others.
     first_stage: tuple[str, ...] = ()
+    #: Whether clients receive the number of clients of their round. With differential privacy,
+    #: `build` then takes `expected_clients`, which replaces it.
     counts_clients: bool = False
-    predictor: bool = False
+    predictor: bool = False  #: Whether the model needs a predictor, even if the objective has none.
+    #: Rows of single clients that the server reads, which secure sums and differential privacy
+    #: cannot hide; empty for none.
     collects: str = ""
+    #: Whether clients may align their encodings to those of `Task.base_encoder`.
     base_encoder: bool = False
 
     def folds_with(self, hyperparameters: Any) -> bool:

@@ -32,54 +32,35 @@ Progress = Callable[[int], object]  # Is called with the number of images that a
 
 
 class Neighbours(NamedTuple):
-    """The nearest neighbours of each image, nearest first.
+    """The nearest neighbours of each image, nearest first."""
 
-    Attributes:
-      indices: Their numbers, int32 [n, k].
-      similarities: Their cosines, float32 [n, k].
-    """
-
-    indices: npt.NDArray[np.int32]
-    similarities: npt.NDArray[np.float32]
+    indices: npt.NDArray[np.int32]  #: Their numbers, int32 [n, k].
+    similarities: npt.NDArray[np.float32]  #: Their cosines, float32 [n, k].
 
 
 class Duplicates(NamedTuple):
-    """Pairs of near-duplicates, most similar first.
+    """Pairs of near-duplicates, most similar first."""
 
-    Attributes:
-      pairs: The numbers of both images, the smaller one first, int32 [m, 2].
-      similarities: Their cosines, float32 [m].
-      threshold: Smallest cosine of near-duplicates.
-    """
-
+    #: The numbers of both images, the smaller one first, int32 [m, 2].
     pairs: npt.NDArray[np.int32]
-    similarities: npt.NDArray[np.float32]
-    threshold: float
+    similarities: npt.NDArray[np.float32]  #: Their cosines, float32 [m].
+    threshold: float  #: Smallest cosine of near-duplicates.
 
 
 class Clusters(NamedTuple):
-    """Clusters of images, largest first.
+    """Clusters of images, largest first."""
 
-    Attributes:
-      of_image: Number of each image's cluster, int32 [n].
-      representatives: For each cluster, its images nearest to its mean, int64 [<= 6].
-    """
-
-    of_image: npt.NDArray[np.int32]
+    of_image: npt.NDArray[np.int32]  #: Number of each image's cluster, int32 [n].
+    #: For each cluster, its images nearest to its mean, int64 [<= 6].
     representatives: list[npt.NDArray[np.int64]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Embedding:
-    """Images as an encoder sees them.
+    """Images as an encoder sees them."""
 
-    Attributes:
-      features: The encoder's features, float32 [n, d].
-      points: Places on a 2-D map, float32 [n, 2].
-    """
-
-    features: npt.NDArray[np.float32]
-    points: npt.NDArray[np.float32]
+    features: npt.NDArray[np.float32]  #: The encoder's features, float32 [n, d].
+    points: npt.NDArray[np.float32]  #: Places on a 2-D map, float32 [n, 2].
     neighbours: Neighbours
     duplicates: Duplicates
     clusters: Clusters

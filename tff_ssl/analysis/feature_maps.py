@@ -18,17 +18,11 @@ _PERPLEXITY = 30  # Effective number of neighbours in t-SNE, if there are enough
 
 
 class FeatureMap(NamedTuple):
-    """Features mapped to the plane.
+    """Features mapped to the plane."""
 
-    Attributes:
-      points: Coordinates of the examples, float32 [n, 2].
-      components: Number of components that PCA kept.
-      explained_variance: Share of the features' variance in these components, in [0, 1]; 0 if they
-        do not vary.
-    """
-
-    points: np.ndarray
-    components: int
+    points: np.ndarray  #: Coordinates of the examples, float32 [n, 2].
+    components: int  #: Number of components that PCA kept.
+    #: Share of the features' variance in these components, in [0, 1]; 0 if they do not vary.
     explained_variance: float
 
 

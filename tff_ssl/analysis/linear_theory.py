@@ -145,21 +145,16 @@ def correlations(u: np.ndarray) -> np.ndarray:
 
 
 class DecSLRepSolution(NamedTuple):
-    """A two-layer linear network v u with margins of at least one.
+    """A two-layer linear network v u with margins of at least one."""
 
-    Attributes:
-      u: Features, float64 [c, d].
-      v: Classifier of the features, float64 [c, c].
-      multipliers: Multipliers, float64 [n, c]; entry (i, y') is that of the constraint that the
-        score of sample i for its class exceeds that for y' by at least one.
-      kkt_residual: Largest violation of the conditions of optimality: margins below one,
-        multipliers below zero, multipliers of constraints that do not bind, and
-        v u - sum_i,y' multipliers_i,y' (e_{y_i} - e_y') x_i^T.
-    """
-
-    u: np.ndarray
-    v: np.ndarray
+    u: np.ndarray  #: Features, float64 [c, d].
+    v: np.ndarray  #: Classifier of the features, float64 [c, c].
+    #: Multipliers, float64 [n, c]; entry (i, y') is that of the constraint that the score of sample
+    #: i for its class exceeds that for y' by at least one.
     multipliers: np.ndarray
+    #: Largest violation of the conditions of optimality: margins below one, multipliers below zero,
+    #: multipliers of constraints that do not bind, and v u - sum_i,y' multipliers_i,y' (e_{y_i} -
+    #: e_y') x_i^T.
     kkt_residual: float
 
 
@@ -216,20 +211,14 @@ class Comparison(NamedTuple):
     """The K directions that generate the data in the features of both methods.
 
     Arrays are float64 [K, K] (source, direction), or [K] (direction).
-
-    Attributes:
-      ssl_local: Representability in Dec-SSL's features of each source, [K, K].
-      ssl_global: Representability in Dec-SSL's features of all sources together, [K].
-      slrep_local: Correlations of Dec-SLRep's features of each source, [K, K].
-      slrep_representability: Representability in Dec-SLRep's features of each source, [K, K].
-      kkt_residual: Largest residual of the K Dec-SLRep solutions.
     """
 
-    ssl_local: np.ndarray
-    ssl_global: np.ndarray
-    slrep_local: np.ndarray
+    ssl_local: np.ndarray  #: Representability in Dec-SSL's features of each source, [K, K].
+    ssl_global: np.ndarray  #: Representability in Dec-SSL's features of all sources together, [K].
+    slrep_local: np.ndarray  #: Correlations of Dec-SLRep's features of each source, [K, K].
+    #: Representability in Dec-SLRep's features of each source, [K, K].
     slrep_representability: np.ndarray
-    kkt_residual: float
+    kkt_residual: float  #: Largest residual of the K Dec-SLRep solutions.
 
 
 def compare(sources: list[Source], m: int) -> Comparison:

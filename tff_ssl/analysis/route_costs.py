@@ -18,19 +18,12 @@ from tff_ssl.decentralized import simulated_time
 
 
 class RouteCosts(NamedTuple):
-    """The costs of one route.
+    """The costs of one route."""
 
-    Attributes:
-      time: Sum of the simulated times of its trainings, in examples of a client of rank 1.
-      volume: Mean number of examples of a step, divided by that of a client.
-      coverage: Share of the clients that were visited, 0 to 1.
-      moves: Number of times that the model was sent to another client.
-    """
-
-    time: float
-    volume: float
-    coverage: float
-    moves: float
+    time: float  #: Sum of the simulated times of its trainings, in examples of a client of rank 1.
+    volume: float  #: Mean number of examples of a step, divided by that of a client.
+    coverage: float  #: Share of the clients that were visited, 0 to 1.
+    moves: float  #: Number of times that the model was sent to another client.
 
 
 def costs_of(

@@ -25,15 +25,10 @@ _SMALLEST_AREA = 12.0  # Area of clients that would be too small to see.
 
 
 class Clients(NamedTuple):
-    """The properties of clients that the pictures show.
+    """The properties of clients that the pictures show."""
 
-    Attributes:
-      volumes: Number of examples of each client.
-      ranks: Computing rank of each client, 1 (slow) or more.
-    """
-
-    volumes: Sequence[int]
-    ranks: Sequence[int]
+    volumes: Sequence[int]  #: Number of examples of each client.
+    ranks: Sequence[int]  #: Computing rank of each client, 1 (slow) or more.
 
 
 def layout(graph: nx.Graph) -> Positions:

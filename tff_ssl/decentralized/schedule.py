@@ -19,63 +19,40 @@ SlotWeights = npt.NDArray[np.float64]
 
 
 class ClientNetwork(NamedTuple):
-    """The network of a run's clients.
+    """The network of a run's clients."""
 
-    Attributes:
-      graphs: Round number, from 1 -> the network in that round; pure.
-      volumes: Number of examples n of each client.
-      seed: Seed of all random choices.
-      topology: Name of the topology.
-      connectivity: Probability of a link in a random network; None for other topologies.
-      events: Number of clients that leave and of links that are cut.
-    """
-
-    graphs: Callable[[int], nx.Graph]
-    volumes: Sequence[int]
-    seed: int
-    topology: str = ""
+    graphs: Callable[[int], nx.Graph]  #: Round number, from 1 -> the network in that round; pure.
+    volumes: Sequence[int]  #: Number of examples n of each client.
+    seed: int  #: Seed of all random choices.
+    topology: str = ""  #: Name of the topology.
+    #: Probability of a link in a random network; None for other topologies.
     connectivity: float | None = None
-    events: int = 0
+    events: int = 0  #: Number of clients that leave and of links that are cut.
 
 
 class Training(NamedTuple):
-    """Simultaneous local training; each result stays in its model's slot.
+    """Simultaneous local training; each result stays in its model's slot."""
 
-    Attributes:
-      slots: Slot of each model.
-      clients: Client that trains each model; a client may occur more than once.
-      notes: For each model, columns of the clients' log beside its metrics.
-    """
-
-    slots: tuple[int, ...]
-    clients: tuple[int, ...]
+    slots: tuple[int, ...]  #: Slot of each model.
+    clients: tuple[int, ...]  #: Client that trains each model; a client may occur more than once.
+    #: For each model, columns of the clients' log beside its metrics.
     notes: tuple[Mapping[str, int], ...]
 
 
 class Averaging(NamedTuple):
-    """Weighted means of the models in all slots, put into several slots simultaneously.
+    """Weighted means of the models in all slots, put into several slots simultaneously."""
 
-    Attributes:
-      targets: Slots that change, each once.
-      weights: Weights of all slots for each target, float64 [targets, slots]; rows sum to 1.
-    """
-
-    targets: tuple[int, ...]
+    targets: tuple[int, ...]  #: Slots that change, each once.
+    #: Weights of all slots for each target, float64 [targets, slots]; rows sum to 1.
     weights: SlotWeights
 
 
 class ScheduledRound(NamedTuple):
-    """The schedule of one round.
+    """The schedule of one round."""
 
-    Attributes:
-      operations: Trainings and averagings, in order.
-      traffic: Models and messages that are sent.
-      time: Simulated time of the round, see `simulated_time.training_time`.
-    """
-
-    operations: tuple[Training | Averaging, ...]
-    traffic: Traffic
-    time: float
+    operations: tuple[Training | Averaging, ...]  #: Trainings and averagings, in order.
+    traffic: Traffic  #: Models and messages that are sent.
+    time: float  #: Simulated time of the round, see `simulated_time.training_time`.
 
     @property
     def trainings(self) -> int:

@@ -116,14 +116,10 @@ def from_edge_list(path: str | os.PathLike[str], num_clients: int) -> nx.Graph:
 
 @dataclasses.dataclass(frozen=True)
 class TopologySpec:
-    """An entry of `TOPOLOGIES`.
+    """An entry of `TOPOLOGIES`."""
 
-    Attributes:
-      description: Text for the help of `--topology`.
-      flags: Names of the flags that the topology reads besides `num_clients`.
-    """
-
-    description: str
+    description: str  #: Text for the help of `--topology`.
+    #: Names of the flags that the topology reads besides `num_clients`.
     flags: tuple[str, ...] = ()
 
 

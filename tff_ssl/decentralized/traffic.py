@@ -11,19 +11,14 @@ import networkx as nx
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Counts over all links, which can be added.
+    """Counts over all links, which can be added."""
 
-    Attributes:
-      models: Number of transmissions of a model.
-      model_bytes: Bytes of these transmissions, including the state logs sent with the models.
-      messages: Number of the navigator's questions and answers, which DeNAV does not count.
-      message_bytes: Bytes of these messages.
-    """
-
-    models: int = 0
+    models: int = 0  #: Number of transmissions of a model.
+    #: Bytes of these transmissions, including the state logs sent with the models.
     model_bytes: int = 0
+    #: Number of the navigator's questions and answers, which DeNAV does not count.
     messages: int = 0
-    message_bytes: int = 0
+    message_bytes: int = 0  #: Bytes of these messages.
 
     def __add__(self, other: "Traffic") -> "Traffic":
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)

@@ -53,18 +53,13 @@ _DAMAGE_ERRORS = (
 
 
 class StoredEncoder(NamedTuple):
-    """The content of a file.
+    """The content of a file."""
 
-    Attributes:
-      model: Model without heads.
-      weights: Weights of the model, float32 arrays.
-      image_shape: Height, width and channels of the uint8 images that it encodes.
-      view_size: Side in pixels to which images are resized for the model; None for their own.
-    """
-
-    model: Model
-    weights: Weights
+    model: Model  #: Model without heads.
+    weights: Weights  #: Weights of the model, float32 arrays.
+    #: Height, width and channels of the uint8 images that it encodes.
     image_shape: tuple[int, int, int]
+    #: Side in pixels to which images are resized for the model; None for their own.
     view_size: int | None
 
 

@@ -10,16 +10,11 @@ UNLABELLED = -1  # The label of an example whose class is not known.
 
 
 class Scores(NamedTuple):
-    """Agreement of predicted classes with the labels.
+    """Agreement of predicted classes with the labels."""
 
-    Attributes:
-      accuracy: Share of the examples whose class is predicted, in [0, 1].
-      balanced_accuracy: Mean of `class_accuracies`, in [0, 1].
-      class_accuracies: The same share within each class, by class.
-    """
-
-    accuracy: float
-    balanced_accuracy: float
+    accuracy: float  #: Share of the examples whose class is predicted, in [0, 1].
+    balanced_accuracy: float  #: Mean of `class_accuracies`, in [0, 1].
+    #: The same share within each class, by class.
     class_accuracies: Mapping[int, float] = MappingProxyType({})
 
 

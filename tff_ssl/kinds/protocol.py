@@ -39,42 +39,29 @@ class Need(enum.Enum):
 
 
 class RoundToLower(NamedTuple):
-    """A computation that can be lowered for production stacks.
+    """A computation that can be lowered for production stacks."""
 
-    Attributes:
-      summary: Description of the computation in one line.
-      initialize: () -> the server's state before the first round; None without a server.
-      next: The round, a `tff.Computation`.
-    """
-
-    summary: str
+    summary: str  #: Description of the computation in one line.
+    #: () -> the server's state before the first round; None without a server.
     initialize: tff.framework.ConcreteComputation | None
-    next: tff.framework.ConcreteComputation
+    next: tff.framework.ConcreteComputation  #: The round, a `tff.Computation`.
 
 
 class RunSetting(NamedTuple):
-    """The clients of a run, as known before training.
+    """The clients of a run, as known before training."""
 
-    Attributes:
-      client_sizes: Number of examples of each client.
-      rounds: Number of rounds of the run.
-      participation: Clients that take part in each round; None without a server.
-      network: Network of the clients; None with a server.
-      server_images: Unlabeled images that the server shows to all clients, uint8 [n, h, w, c]; None
-        if the algorithm uses none.
-      groups: Number of groups into which a cohort is folded; 0 for no folding.
-      epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
-      evaluated_client: Client whose model is evaluated if there is no global model.
-    """
-
-    client_sizes: Sequence[int]
-    rounds: int
+    client_sizes: Sequence[int]  #: Number of examples of each client.
+    rounds: int  #: Number of rounds of the run.
+    #: Clients that take part in each round; None without a server.
     participation: Participation | None = None
-    network: ClientNetwork | None = None
+    network: ClientNetwork | None = None  #: Network of the clients; None with a server.
+    #: Unlabeled images that the server shows to all clients, uint8 [n, h, w, c]; None if the
+    #: algorithm uses none.
     server_images: npt.NDArray[np.uint8] | None = None
-    groups: int = 0
+    groups: int = 0  #: Number of groups into which a cohort is folded; 0 for no folding.
+    #: Number of rounds -> their privacy loss epsilon; None without differential privacy.
     epsilon: Callable[[int], float] | None = None
-    evaluated_client: int = 0
+    evaluated_client: int = 0  #: Client whose model is evaluated if there is no global model.
 
 
 class PlannedRun(Protocol):
@@ -126,20 +113,15 @@ class PlannedRun(Protocol):
 
 
 class FederatedAlgorithm(Protocol):
-    """The result of an algorithm's `build_...` function.
+    """The result of an algorithm's `build_...` function."""
 
-    Attributes:
-      kind: Name of the kind, by which default presets are found.
-      needs: Parts of `RunSetting` that the kind needs.
-      has_client_models: Whether clients have models of their own, which can be evaluated.
-      downloads: Types that a client receives in a round, according to the algorithm's paper.
-      uploads: Types that a client sends in a round, according to the algorithm's paper.
-    """
-
-    kind: ClassVar[str]
-    needs: ClassVar[frozenset[Need]]
+    kind: ClassVar[str]  #: Name of the kind, by which default presets are found.
+    needs: ClassVar[frozenset[Need]]  #: Parts of `RunSetting` that the kind needs.
+    #: Whether clients have models of their own, which can be evaluated.
     has_client_models: ClassVar[bool]
+    #: Types that a client receives in a round, according to the algorithm's paper.
     downloads: Sequence[tff.Type]
+    #: Types that a client sends in a round, according to the algorithm's paper.
     uploads: Sequence[tff.Type]
 
     def client_bytes(self) -> tuple[int, int]:

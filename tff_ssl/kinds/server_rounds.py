@@ -1,24 +1,22 @@
 """The parts that all kinds with a server share."""
 
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from tff_ssl.kinds.protocol import FederatedAlgorithm, PlannedRun, RunSetting
+from tff_ssl.kinds.protocol import PlannedRun, RunSetting
 from tff_ssl.simulation.participation import Participation
 
-_Algorithm = TypeVar("_Algorithm", bound=FederatedAlgorithm)
 
-
-class ServerRun(PlannedRun, Generic[_Algorithm]):
+class ServerRun(PlannedRun):
     """A run whose server samples a cohort of clients in each round.
 
     Attributes:
-      algorithm: The algorithm.
+      algorithm: The algorithm, of one of the kinds with a server.
       setting: The clients of the run.
       participation: Clients that take part in each round.
       client_bytes: Bytes that a client receives and sends in a round.
     """
 
-    def __init__(self, algorithm: _Algorithm, setting: RunSetting):
+    def __init__(self, algorithm: Any, setting: RunSetting):
         if setting.participation is None:
             raise ValueError("a kind of algorithm with a server needs a participation")
         self.algorithm, self.setting = algorithm, setting

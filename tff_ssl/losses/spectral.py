@@ -22,19 +22,12 @@ from tff_ssl.losses.segments import Segments
 
 
 class SpectralStatistics(NamedTuple):
-    """Averages over the examples of a batch, float32.
+    """Averages over the examples of a batch, float32."""
 
-    Attributes:
-      f: Mean of F minus a reference, [d]; of F itself in the result of `centred`.
-      g: Mean of G, likewise, [d].
-      f_dot_g: Mean of F . G, scalar; no reference enters it.
-      moments: R, the mean of the second moments of F and of G about the origin, [d, d].
-    """
-
-    f: tf.Tensor
-    g: tf.Tensor
-    f_dot_g: tf.Tensor
-    moments: tf.Tensor
+    f: tf.Tensor  #: Mean of F minus a reference, [d]; of F itself in the result of `centred`.
+    g: tf.Tensor  #: Mean of G, likewise, [d].
+    f_dot_g: tf.Tensor  #: Mean of F . G, scalar; no reference enters it.
+    moments: tf.Tensor  #: R, the mean of the second moments of F and of G about the origin, [d, d].
 
 
 class SpectralTerms(NamedTuple):

@@ -36,13 +36,10 @@ class EncoderNetwork(Protocol):
 
     `keras_encoder.from_keras` and `functional_encoder.from_tff` make one from a model of Keras or
     TFF. Any other hashable object with these members is one, too.
-
-    Attributes:
-      name: Name in messages and tables.
-      batch_statistics: Whether an encoding in training depends on the other images of its batch.
     """
 
-    name: str
+    name: str  #: Name in messages and tables.
+    #: Whether an encoding in training depends on the other images of its batch.
     batch_statistics: bool
 
     def specs(self, image_shape: tuple[int, int, int]) -> Sequence[layers.ParameterSpec]:
@@ -78,20 +75,14 @@ class EncoderNetwork(Protocol):
 
 
 class Outputs(NamedTuple):
-    """The model's outputs for a batch.
+    """The model's outputs for a batch."""
 
-    Attributes:
-      h: Encodings, float32 [batch, features].
-      z: Projections, float32 [batch, projector[-1]]; h without a projector.
-      p: Predictions, float32 [batch, predictor[-1]]; z without a predictor.
-      logits: Outputs of a linear classifier on h, float32 [batch, classes]; h without a classifier.
-      non_trainable: New values of the non-trainable weights (batch norm's moving averages).
-    """
-
-    h: tf.Tensor
-    z: tf.Tensor
-    p: tf.Tensor
+    h: tf.Tensor  #: Encodings, float32 [batch, features].
+    z: tf.Tensor  #: Projections, float32 [batch, projector[-1]]; h without a projector.
+    p: tf.Tensor  #: Predictions, float32 [batch, predictor[-1]]; z without a predictor.
+    #: Outputs of a linear classifier on h, float32 [batch, classes]; h without a classifier.
     logits: tf.Tensor
+    #: New values of the non-trainable weights (batch norm's moving averages).
     non_trainable: tuple[tf.Tensor, ...]
 
 

@@ -19,46 +19,35 @@ _LAYER_NORM_EPSILON = 1e-6
 
 
 class ParameterSpec(NamedTuple):
-    """One weight tensor (float32).
+    """One weight tensor (float32)."""
 
-    Attributes:
-      name: Name, unique in the network.
-      shape: Shape of the tensor.
-      initializer: Distribution of the initial value: `zeros`, `ones`, `he_normal`, `xavier_uniform`
-        or `normal_0.02`.
-      trainable: Whether gradients train the tensor.
-      batch_norm: Whether the tensor is a scale, an offset or a moving average of a batch norm.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  #: Name, unique in the network.
+    shape: tuple[int, ...]  #: Shape of the tensor.
+    #: Distribution of the initial value: `zeros`, `ones`, `he_normal`, `xavier_uniform` or
+    #: `normal_0.02`.
     initializer: str
-    trainable: bool
+    trainable: bool  #: Whether gradients train the tensor.
+    #: Whether the tensor is a scale, an offset or a moving average of a batch norm.
     batch_norm: bool = False
 
 
 @dataclasses.dataclass(eq=False)
 class Parameters:
-    """A network's access to its weights.
+    """A network's access to its weights."""
 
-    Attributes:
-      values: Values of the weights by name; None to list them.
-      training: Whether batch norm uses the batch's statistics (True) or its moving averages.
-      norm: Kind of the norm layers, `group`, `batch`, or `frozen` (a batch norm whose moving
-        averages are a part of its scale and offset).
-      groups: Number of groups of group norm.
-      precision: Type of the factors in the encoder's convolutions and matrix products, `float32` or
-        `bfloat16`; everything else is float32.
-      updates: New values of the non-trainable weights after a call, by name.
-      specs: Specifications of the weights that a call asked for, by name.
-    """
-
-    values: dict[str, tf.Tensor] | None = None
+    values: dict[str, tf.Tensor] | None = None  #: Values of the weights by name; None to list them.
+    #: Whether batch norm uses the batch's statistics (True) or its moving averages.
     training: bool = False
+    #: Kind of the norm layers, `group`, `batch`, or `frozen` (a batch norm whose moving averages
+    #: are a part of its scale and offset).
     norm: str = "group"
-    groups: int = 32
+    groups: int = 32  #: Number of groups of group norm.
+    #: Type of the factors in the encoder's convolutions and matrix products, `float32` or
+    #: `bfloat16`; everything else is float32.
     precision: str = "float32"
+    #: New values of the non-trainable weights after a call, by name.
     updates: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+    #: Specifications of the weights that a call asked for, by name.
     specs: dict[str, ParameterSpec] = dataclasses.field(default_factory=dict)
 
     def multiply(

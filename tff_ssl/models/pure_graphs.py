@@ -46,25 +46,16 @@ _OPERATIONS = frozenset(_NAMES.split())
 
 
 class PureGraph(NamedTuple):
-    """A function of weights and images [batch, height, width, channels].
+    """A function of weights and images [batch, height, width, channels]."""
 
-    Attributes:
-      graph_def: Graph of TensorFlow, without variables.
-      image: Name of the images' placeholder.
-      weights: Name of a placeholder -> index of the weight whose value it takes.
-      output: Name of the tensor of the encodings.
-      statistics: Names of the tensors of the new statistics; those of placeholders if unchanged.
-      seeds: Names of the placeholders of seeds.
-      features: Size of the encoding.
-    """
-
-    graph_def: Any
-    image: str
-    weights: dict[str, int]
-    output: str
+    graph_def: Any  #: Graph of TensorFlow, without variables.
+    image: str  #: Name of the images' placeholder.
+    weights: dict[str, int]  #: Name of a placeholder -> index of the weight whose value it takes.
+    output: str  #: Name of the tensor of the encodings.
+    #: Names of the tensors of the new statistics; those of placeholders if unchanged.
     statistics: tuple[str, ...]
-    seeds: tuple[str, ...]
-    features: int
+    seeds: tuple[str, ...]  #: Names of the placeholders of seeds.
+    features: int  #: Size of the encoding.
 
 
 def run(

@@ -21,57 +21,40 @@ from tff_ssl.views import patch_masks
 
 
 class Batch(NamedTuple):
-    """The input of an objective.
+    """The input of an objective."""
 
-    Attributes:
-      x1: First views, float32 [n, h, w, c].
-      x2: Second views, float32 [n, h, w, c].
-      segments: Clients of the examples.
-      labels: Class labels, int32 [n]; None unless the objective is supervised.
-      example_ids: Ids of the examples, int64 [n]; they, the pass number and the seed determine the
-        masks of `mae`.
-      pass_number: Number of the pass over the examples, int64 scalar.
-      seed: Seed of the masks.
-      images: Images of the examples without augmentation, uint8 [n, h, w, c].
-      x3: First views of further examples drawn from the same client, or third views of the
-        examples, float32 [n, h, w, c]; None unless the objective needs them.
-      positions: Positions of the examples among those of their client, int32 [n]; None outside
-        local steps.
-    """
-
-    x1: tf.Tensor
-    x2: tf.Tensor
-    segments: Segments
-    labels: tf.Tensor | None
+    x1: tf.Tensor  #: First views, float32 [n, h, w, c].
+    x2: tf.Tensor  #: Second views, float32 [n, h, w, c].
+    segments: Segments  #: Clients of the examples.
+    labels: tf.Tensor | None  #: Class labels, int32 [n]; None unless the objective is supervised.
+    #: Ids of the examples, int64 [n]; they, the pass number and the seed determine the masks of
+    #: `mae`.
     example_ids: tf.Tensor | None = None
-    pass_number: tf.Tensor | None = None
-    seed: int = 0
+    pass_number: tf.Tensor | None = None  #: Number of the pass over the examples, int64 scalar.
+    seed: int = 0  #: Seed of the masks.
+    #: Images of the examples without augmentation, uint8 [n, h, w, c].
     images: tf.Tensor | None = None
+    #: First views of further examples drawn from the same client, or third views of the examples,
+    #: float32 [n, h, w, c]; None unless the objective needs them.
     x3: tf.Tensor | None = None
+    #: Positions of the examples among those of their client, int32 [n]; None outside local steps.
     positions: tf.Tensor | None = None
 
 
 class Evaluated(NamedTuple):
-    """The value of an objective on a batch.
+    """The value of an objective on a batch."""
 
-    Attributes:
-      losses: Losses of the examples, float32 [n].
-      z: Outputs for the first views that enter the loss, float32 [n, d]; their spread shows
-        collapse.
-      predictions: Predictions p of the first and of the second views, float32 [n, d]; z or h
-        without a predictor or projector.
-      non_trainable: New values of the model's non-trainable weights.
-      h: Encodings of the first and of the second views, float32 [n, features]; equal for objectives
-        that see first views only.
-      noted: Further values of the batch, for the memory of local training.
-    """
-
-    losses: tf.Tensor
+    losses: tf.Tensor  #: Losses of the examples, float32 [n].
+    #: Outputs for the first views that enter the loss, float32 [n, d]; their spread shows collapse.
     z: tf.Tensor
+    #: Predictions p of the first and of the second views, float32 [n, d]; z or h without a
+    #: predictor or projector.
     predictions: tuple[tf.Tensor, tf.Tensor]
-    non_trainable: tuple[tf.Tensor, ...]
+    non_trainable: tuple[tf.Tensor, ...]  #: New values of the model's non-trainable weights.
+    #: Encodings of the first and of the second views, float32 [n, features]; equal for objectives
+    #: that see first views only.
     h: tuple[tf.Tensor, tf.Tensor]
-    noted: Any = ()
+    noted: Any = ()  #: Further values of the batch, for the memory of local training.
 
     @classmethod
     def of_pair(cls, losses: tf.Tensor, first: Outputs, second: Outputs) -> "Evaluated":
@@ -82,35 +65,27 @@ class Evaluated(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """An entry of `OBJECTIVES`.
+    """An entry of `OBJECTIVES`."""
 
-    Attributes:
-      summary: Description of the objective in one line.
-      evaluate: (model, weights, target weights, batch, hyperparameters) -> `Evaluated`.
-      min_samples: Smallest number of examples of a client or batch for which the loss is defined.
-      stable_samples: Smallest number of examples of a client with which training is known to work;
-        smaller clients are rejected unless the user allows them.
-      predictor: Whether the model needs a predictor.
-      target: Whether there is a target network.
-      supervised: Whether labels are needed, and a classifier instead of heads.
-      decoder: Whether the model needs a decoder instead of heads.
-      others: Whether `Batch.x3` must hold other examples of the client in local training.
-      third_view: Whether `Batch.x3` must hold third views of the examples in local training.
-      algorithm: Name of the only algorithm that trains with the objective; empty if all can.
-      hyperparameters: Names of the hyperparameters that not all objectives use.
-    """
-
-    summary: str
+    summary: str  #: Description of the objective in one line.
+    #: (model, weights, target weights, batch, hyperparameters) -> `Evaluated`.
     evaluate: Callable[[Model, Any, Any, Batch, ObjectiveHyperparameters], Evaluated]
+    #: Smallest number of examples of a client or batch for which the loss is defined.
     min_samples: int = 1
+    #: Smallest number of examples of a client with which training is known to work; smaller clients
+    #: are rejected unless the user allows them.
     stable_samples: int = 1
-    predictor: bool = False
-    target: bool = False
-    supervised: bool = False
-    decoder: bool = False
+    predictor: bool = False  #: Whether the model needs a predictor.
+    target: bool = False  #: Whether there is a target network.
+    supervised: bool = False  #: Whether labels are needed, and a classifier instead of heads.
+    decoder: bool = False  #: Whether the model needs a decoder instead of heads.
+    #: Whether `Batch.x3` must hold other examples of the client in local training.
     others: bool = False
+    #: Whether `Batch.x3` must hold third views of the examples in local training.
     third_view: bool = False
+    #: Name of the only algorithm that trains with the objective; empty if all can.
     algorithm: str = ""
+    #: Names of the hyperparameters that not all objectives use.
     hyperparameters: tuple[str, ...] = ()
 
     @property

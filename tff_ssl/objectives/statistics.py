@@ -11,28 +11,25 @@ from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 
 class StatisticsLoss(NamedTuple):
-    """A loss of encoding statistics.
+    """A loss of encoding statistics."""
 
-    Attributes:
-      zero: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
-      of_batch: (f, g, reference), encodings of two views, float32 [n, d] each, and `Means` -> their
-        statistics about the reference, averages over n.
-      centred: (statistics about a reference, the reference) -> centred statistics: the same
-        structure with the means of the encodings in `f` and `g`, and second moments about them.
-      terms: (centred statistics, hyperparameters) -> a NamedTuple of float32 scalars with `loss`;
-        it does not depend on `f` and `g`.
-      encoding_std: Centred statistics -> mean over the dimensions of F's standard deviation.
-      plausible: Noisy statistics about a reference -> similar ones that encodings can have.
-      prepared: (projections z, float32 [n, d]; hyperparameters) -> the encodings whose statistics
-        the loss takes, of the same shape.
-    """
-
+    #: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
     zero: Callable[[int], Any]
+    #: (f, g, reference), encodings of two views, float32 [n, d] each, and `Means` -> their
+    #: statistics about the reference, averages over n.
     of_batch: Callable[[tf.Tensor, tf.Tensor, Means], Any]
+    #: (statistics about a reference, the reference) -> centred statistics: the same structure with
+    #: the means of the encodings in `f` and `g`, and second moments about them.
     centred: Callable[[Any, Means], Any]
+    #: (centred statistics, hyperparameters) -> a NamedTuple of float32 scalars with `loss`; it does
+    #: not depend on `f` and `g`.
     terms: Callable[[Any, ObjectiveHyperparameters], Any]
+    #: Centred statistics -> mean over the dimensions of F's standard deviation.
     encoding_std: Callable[[Any], tf.Tensor]
+    #: Noisy statistics about a reference -> similar ones that encodings can have.
     plausible: Callable[[Any], Any]
+    #: (projections z, float32 [n, d]; hyperparameters) -> the encodings whose statistics the loss
+    #: takes, of the same shape.
     prepared: Callable[[tf.Tensor, ObjectiveHyperparameters], tf.Tensor] = lambda z, h: z
 
 

@@ -10,49 +10,37 @@ from tff_ssl.reporting.measured import SENT, Selector, TableValues, Value
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A training with its evaluations, which is run at each seed.
+    """A training with its evaluations, which is run at each seed."""
 
-    Attributes:
-      name: Name of the cell and its folder, unique in the experiment.
-      script: Launch script of the training, `pretrain` or `centralized`.
-      flags: Flags of the script, without seed, data folder and output folder.
-      evaluations: Flags of `evaluate` for each evaluation after the training.
-      needs: Name of an earlier cell that is run before this one at the same seed, or None;
-        `{needed}` in the flags stands for the folder of that run.
-    """
-
-    name: str
-    script: str
-    flags: tuple[str, ...]
+    name: str  #: Name of the cell and its folder, unique in the experiment.
+    script: str  #: Launch script of the training, `pretrain` or `centralized`.
+    flags: tuple[str, ...]  #: Flags of the script, without seed, data folder and output folder.
+    #: Flags of `evaluate` for each evaluation after the training.
     evaluations: tuple[tuple[str, ...], ...] = ()
+    #: Name of an earlier cell that is run before this one at the same seed, or None; `{needed}` in
+    #: the flags stands for the folder of that run.
     needs: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a paper.
+    """A table of a paper."""
 
-    Attributes:
-      title: Heading of the table.
-      selector: Result of a cell that the table shows.
-      columns: Headings of the columns.
-      rows: Names of cells, or of choices of the experiment, by row name, in the order of the
-        columns; None where the paper has none. A row of one cell holds for all columns.
-      published: The paper's figures by row name, in the same order, in percent if `percent`; None
-        where it has none, or a word such as "failed".
-      selectors: Selectors of rows that show another result than `selector`, by row name.
-      percent: Whether figures are shares of one, shown in percent; otherwise they are counts.
-      starts: In a table with several untrained encoders, the row of the one with which a row's
-        training started, by row name; rows that are not named started with the first.
-    """
-
-    title: str
-    selector: Selector
-    columns: tuple[str, ...]
+    title: str  #: Heading of the table.
+    selector: Selector  #: Result of a cell that the table shows.
+    columns: tuple[str, ...]  #: Headings of the columns.
+    #: Names of cells, or of choices of the experiment, by row name, in the order of the columns;
+    #: None where the paper has none. A row of one cell holds for all columns.
     rows: Mapping[str, Sequence[str | None]]
+    #: The paper's figures by row name, in the same order, in percent if `percent`; None where it
+    #: has none, or a word such as "failed".
     published: Mapping[str, Sequence[float | str | None]]
+    #: Selectors of rows that show another result than `selector`, by row name.
     selectors: Mapping[str, Selector] = dataclasses.field(default_factory=dict)
+    #: Whether figures are shares of one, shown in percent; otherwise they are counts.
     percent: bool = True
+    #: In a table with several untrained encoders, the row of the one with which a row's training
+    #: started, by row name; rows that are not named started with the first.
     starts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def with_unit(self, text: str) -> str:
@@ -65,51 +53,36 @@ Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure, perha
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, which is checked in a table.
+    """A statement of the paper, which is checked in a table."""
 
-    Attributes:
-      text: The statement.
-      table: Title of the table in which it is checked.
-      holds: Function from a lookup of the table's means (in [0, 1], or counts) to whether the
-        statement holds. `check` calls it with moved means, too. A figure that was not measured has
-        the mean NaN; a claim that looks one up counts as not measured.
-      id: Id by which the claims of papers name the statement; statements may share one.
-    """
-
-    text: str
-    table: str
+    text: str  #: The statement.
+    table: str  #: Title of the table in which it is checked.
+    #: Function from a lookup of the table's means (in [0, 1], or counts) to whether the statement
+    #: holds. `check` calls it with moved means, too. A figure that was not measured has the mean
+    #: NaN; a claim that looks one up counts as not measured.
     holds: Callable[[Lookup], bool]
-    id: str = ""
+    id: str = ""  #: Id by which the claims of papers name the statement; statements may share one.
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """An experiment of a paper at one scale.
+    """An experiment of a paper at one scale."""
 
-    Attributes:
-      name: Value of `--experiment`.
-      title: Title of the report.
-      cells: Trainings to run.
-      tables: Tables to show.
-      claims: Claims to check.
-      notes: Paragraphs at the beginning of the report.
-      partitions: Partitions that the report shows in pictures, name -> name of a cell with it.
-      against: Pairs of titles of tables (cost, gain) that are drawn against each other.
-      choices: Names of cells by the name of a choice between them: of one setting at several
-        learning rates, the tables show the cell with the best kNN accuracy on training images.
-      costs: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
-        learning curves are drawn, too; `round` stands for the number of rounds.
-    """
-
-    name: str
-    title: str
-    cells: tuple[Cell, ...]
-    tables: tuple[Table, ...]
-    claims: tuple[Claim, ...]
-    notes: tuple[str, ...] = ()
+    name: str  #: Value of `--experiment`.
+    title: str  #: Title of the report.
+    cells: tuple[Cell, ...]  #: Trainings to run.
+    tables: tuple[Table, ...]  #: Tables to show.
+    claims: tuple[Claim, ...]  #: Claims to check.
+    notes: tuple[str, ...] = ()  #: Paragraphs at the beginning of the report.
+    #: Partitions that the report shows in pictures, name -> name of a cell with it.
     partitions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: Pairs of titles of tables (cost, gain) that are drawn against each other.
     against: tuple[tuple[str, str], ...] = ()
+    #: Names of cells by the name of a choice between them: of one setting at several learning
+    #: rates, the tables show the cell with the best kNN accuracy on training images.
     choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    #: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
+    #: learning curves are drawn, too; `round` stands for the number of rounds.
     costs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

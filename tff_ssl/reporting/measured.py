@@ -21,40 +21,28 @@ SENT = ("bytes_up_per_client_and_round", "bytes_down_per_client_and_round", "meg
 
 
 class Value(NamedTuple):
-    """A figure over seeds.
+    """A figure over seeds."""
 
-    Attributes:
-      mean: Mean over seeds, in [0, 1] or a count; NaN if nothing was measured or all runs failed.
-      std: Sample standard deviation over seeds; 0 for one seed.
-      seeds: Number of runs that gave a figure.
-      failed: Number of runs whose training diverged.
-    """
-
+    #: Mean over seeds, in [0, 1] or a count; NaN if nothing was measured or all runs failed.
     mean: float
-    std: float
-    seeds: int
-    failed: int
+    std: float  #: Sample standard deviation over seeds; 0 for one seed.
+    seeds: int  #: Number of runs that gave a figure.
+    failed: int  #: Number of runs whose training diverged.
 
 
 TableValues = Mapping[tuple[str, str], Value]  # (row, column) -> figure
 
 
 class Selector(NamedTuple):
-    """The choice of a run's figure for a table.
+    """The choice of a run's figure for a table."""
 
-    Attributes:
-      protocol: Protocol of the result: `linear`, `finetune`, `supervised`...; or `TRAINING`.
-      labels: Number of labels; None for any.
-      metric: Name of the figure: `accuracy`, `balanced_accuracy`, or another one in the result.
-      baseline: Name of one of the result's `baselines`, whose figure is shown instead; or None.
-      dataset: Data set of the evaluation; None for any.
-    """
-
-    protocol: str
-    labels: int | None = None
+    protocol: str  #: Protocol of the result: `linear`, `finetune`, `supervised`...; or `TRAINING`.
+    labels: int | None = None  #: Number of labels; None for any.
+    #: Name of the figure: `accuracy`, `balanced_accuracy`, or another one in the result.
     metric: str = "accuracy"
+    #: Name of one of the result's `baselines`, whose figure is shown instead; or None.
     baseline: str | None = None
-    dataset: str | None = None
+    dataset: str | None = None  #: Data set of the evaluation; None for any.
 
 
 def training_accuracy(runs: Sequence[Run]) -> float:

@@ -14,17 +14,12 @@ Styles = Mapping[str, Mapping[str, Any]]  # Name of a method -> Matplotlib's opt
 
 
 class Method(NamedTuple):
-    """The names of a cell in the tables.
+    """The names of a cell in the tables."""
 
-    Attributes:
-      name: Name of the method: that of the cell's row.
-      setting: Name of the cell's column; empty if the row has one cell for all columns.
-      panels: Panels of learning curves that show the cell: its column, or all columns that its row
-        holds for; one empty name if the table has only one column.
-    """
-
-    name: str
-    setting: str
+    name: str  #: Name of the method: that of the cell's row.
+    setting: str  #: Name of the cell's column; empty if the row has one cell for all columns.
+    #: Panels of learning curves that show the cell: its column, or all columns that its row holds
+    #: for; one empty name if the table has only one column.
     panels: tuple[str, ...]
 
     @property

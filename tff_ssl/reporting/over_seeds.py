@@ -11,17 +11,12 @@ BySeed = dict[int, float]  # Seed -> accuracy in [0, 1].
 
 
 class Spread(NamedTuple):
-    """The mean of some figures, one for each seed.
+    """The mean of some figures, one for each seed."""
 
-    Attributes:
-      mean: Their mean; NaN if there are none.
-      deviation: Their sample standard deviation (of n - 1 degrees of freedom); None below two.
-      seeds: Their number.
-    """
-
-    mean: float
+    mean: float  #: Their mean; NaN if there are none.
+    #: Their sample standard deviation (of n - 1 degrees of freedom); None below two.
     deviation: float | None
-    seeds: int
+    seeds: int  #: Their number.
 
     def text(self, scale: float = 1.0, digits: int = 3, sign: str = "") -> str:
         """Mean and deviation, such as `0.512 ± 0.013`; `sign="+"` shows the sign of a gain."""
@@ -32,19 +27,13 @@ class Spread(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a result measures: results of runs are compared if these are the same.
+    """What a result measures: results of runs are compared if these are the same."""
 
-    Attributes:
-      protocol: Protocol of the result.
-      dataset: Data set of the evaluation if it is another than that of the training; else empty.
-      labels: Number of labels, of each class or in total.
-      is_per_class: Whether `labels` counts those of each class.
-    """
-
-    protocol: str
+    protocol: str  #: Protocol of the result.
+    #: Data set of the evaluation if it is another than that of the training; else empty.
     dataset: str
-    labels: int
-    is_per_class: bool
+    labels: int  #: Number of labels, of each class or in total.
+    is_per_class: bool  #: Whether `labels` counts those of each class.
 
     def name(self) -> str:
         """The protocol with the other data set, such as `transfer on cifar10`."""

@@ -18,46 +18,29 @@ Grid = list[list[str]]  # The cells of a table by rows; the first row is the hea
 
 
 class Picture(NamedTuple):
-    """A chart.
+    """A chart."""
 
-    Attributes:
-      content: A PNG or an SVG.
-      text: Description for readers who do not see it.
-      caption: Text below the picture; empty for none.
-    """
-
-    content: bytes
-    text: str
-    caption: str = ""
+    content: bytes  #: A PNG or an SVG.
+    text: str  #: Description for readers who do not see it.
+    caption: str = ""  #: Text below the picture; empty for none.
 
 
 class Photo(NamedTuple):
-    """A small image with a few words below it.
+    """A small image with a few words below it."""
 
-    Attributes:
-      content: A PNG or a JPEG.
-      text: Words below the image, and for readers who do not see it.
-      kind: `near` or `far`, which draws a frame around the image; `first` for the image that a row
-        is about; empty for none.
-    """
-
-    content: bytes
-    text: str
+    content: bytes  #: A PNG or a JPEG.
+    text: str  #: Words below the image, and for readers who do not see it.
+    #: `near` or `far`, which draws a frame around the image; `first` for the image that a row is
+    #: about; empty for none.
     kind: str = ""
 
 
 class Placed(NamedTuple):
-    """A small image on a map.
+    """A small image on a map."""
 
-    Attributes:
-      photo: The image.
-      x: Place of its middle from the left, in percent of the map's width.
-      y: Place of its middle from the top, in percent of the map's height.
-    """
-
-    photo: Photo
-    x: float
-    y: float
+    photo: Photo  #: The image.
+    x: float  #: Place of its middle from the left, in percent of the map's width.
+    y: float  #: Place of its middle from the top, in percent of the map's height.
 
 
 class Page:

@@ -31,21 +31,17 @@ _SETTINGS = ("flags", "evaluations")  # Fields of a summary that all seeds share
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The record of a run.
+    """The record of a run."""
 
-    Attributes:
-      source: Folder of the run, or file and line, for messages.
-      results: Content of `result.json` and of `result_*.json`, by their names without extension.
-      summary: `seconds` of all scripts, `evaluations`, `flags`, and the fields of
-        `summarize_training`. Empty until the run and its evaluations are done.
-      failure: `reason`, why the training diverged, and `flags`. Empty if it did not.
-      progress: The fields of `summarize_training` of a run that is not done.
-    """
-
-    source: str
+    source: str  #: Folder of the run, or file and line, for messages.
+    #: Content of `result.json` and of `result_*.json`, by their names without extension.
     results: Mapping[str, Any]
+    #: `seconds` of all scripts, `evaluations`, `flags`, and the fields of `summarize_training`.
+    #: Empty until the run and its evaluations are done.
     summary: Mapping[str, Any]
+    #: `reason`, why the training diverged, and `flags`. Empty if it did not.
     failure: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    #: The fields of `summarize_training` of a run that is not done.
     progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -66,16 +62,12 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """The records of a reproduction.
+    """The records of a reproduction."""
 
-    Attributes:
-      identity: `experiment`, `scale`, `dataset` and `rounds`; empty if nothing was reproduced.
-      runs: The runs by cell and seed.
-      partitions: Contents of the partitions' pictures, by name of the partition.
-    """
-
+    #: `experiment`, `scale`, `dataset` and `rounds`; empty if nothing was reproduced.
     identity: Mapping[str, Any]
-    runs: Mapping[str, dict[int, Run]]
+    runs: Mapping[str, dict[int, Run]]  #: The runs by cell and seed.
+    #: Contents of the partitions' pictures, by name of the partition.
     partitions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def of_cell(self, cell: str) -> list[Run]:

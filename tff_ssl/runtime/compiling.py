@@ -10,15 +10,10 @@ import tensorflow_federated as tff
 
 
 class Contexts(NamedTuple):
-    """The execution contexts of a runtime.
+    """The execution contexts of a runtime."""
 
-    Attributes:
-      context: For calls of computations in Python.
-      federated_context: For programs of `tff.program`.
-    """
-
-    context: tff.framework.SyncExecutionContext
-    federated_context: tff.program.NativeFederatedContext
+    context: tff.framework.SyncExecutionContext  #: For calls of computations in Python.
+    federated_context: tff.program.NativeFederatedContext  #: For programs of `tff.program`.
 
 
 def contexts(factory: tff.framework.ExecutorFactory, **transforms: Any) -> Contexts:

@@ -13,17 +13,11 @@ _CACHE_MIB = 4096
 
 
 class Gpu(NamedTuple):
-    """A GPU that TensorFlow can use.
+    """A GPU that TensorFlow can use."""
 
-    Attributes:
-      name: Product name, such as "NVIDIA H200".
-      compute_capability: Version of its instructions, such as (9, 0).
-      memory_mib: Memory in MiB; 0 if unknown.
-    """
-
-    name: str
-    compute_capability: tuple[int, int]
-    memory_mib: int
+    name: str  #: Product name, such as "NVIDIA H200".
+    compute_capability: tuple[int, int]  #: Version of its instructions, such as (9, 0).
+    memory_mib: int  #: Memory in MiB; 0 if unknown.
 
     def __str__(self) -> str:
         memory = f", {self.memory_mib / 1024:.0f} GiB" if self.memory_mib else ""

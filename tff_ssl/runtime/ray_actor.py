@@ -22,22 +22,14 @@ _CHUNK_BYTES = 1 << 22
 
 
 class Facts(NamedTuple):
-    """A node's description of itself after its start.
+    """A node's description of itself after its start."""
 
-    Attributes:
-      host: Name of its machine.
-      pid: Process id of the node.
-      device: What it computes on, such as "CPU" or a GPU's name.
-      worker_pid: `relay_pid` of its `local_worker.LocalWorker`; `pid` if it has none.
-      open_port: `open_port` of its `local_worker.LocalWorker`; None if it has none.
-      digests: Path -> SHA-256 of the file, hexadecimal; None if it is missing.
-    """
-
-    host: str
-    pid: int
-    device: str
-    worker_pid: int
-    open_port: int | None
+    host: str  #: Name of its machine.
+    pid: int  #: Process id of the node.
+    device: str  #: What it computes on, such as "CPU" or a GPU's name.
+    worker_pid: int  #: `relay_pid` of its `local_worker.LocalWorker`; `pid` if it has none.
+    open_port: int | None  #: `open_port` of its `local_worker.LocalWorker`; None if it has none.
+    #: Path -> SHA-256 of the file, hexadecimal; None if it is missing.
     digests: dict[str, str | None]
 
 

@@ -47,17 +47,11 @@ class Nodes(Protocol):
 
 
 class Slicing(NamedTuple):
-    """The cutting of rounds into slices.
+    """The cutting of rounds into slices."""
 
-    Attributes:
-      nodes: Nodes that compute the slices.
-      client_sizes: Number of examples of each client, int64 [clients].
-      slices: Largest number of slices of a round, see `cut`.
-    """
-
-    nodes: Nodes
-    client_sizes: npt.NDArray[np.int64]
-    slices: int
+    nodes: Nodes  #: Nodes that compute the slices.
+    client_sizes: npt.NDArray[np.int64]  #: Number of examples of each client, int64 [clients].
+    slices: int  #: Largest number of slices of a round, see `cut`.
 
     def cut(
         self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None

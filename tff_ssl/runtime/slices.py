@@ -25,28 +25,21 @@ _WRITTEN = (".new", ".metrics")
 
 
 class Slice(NamedTuple):
-    """A part of a cohort.
+    """A part of a cohort."""
 
-    Attributes:
-      groups: Client indices int64 [k] of each group of clients that is computed in one call.
-      states: Content of the clients' state files; None where clients keep no state.
-    """
-
+    #: Client indices int64 [k] of each group of clients that is computed in one call.
     groups: Sequence[Cohort]
+    #: Content of the clients' state files; None where clients keep no state.
     states: Sequence[bytes] | None = None
 
 
 class Partial(NamedTuple):
-    """The result of the work on a slice.
+    """The result of the work on a slice."""
 
-    Attributes:
-      sums: Result of `up_to_merge`, as bytes.
-      states: Content of the clients' new state files; None where clients keep no state.
-      metrics: Metrics of the clients, as bytes; None where clients keep no state.
-    """
-
-    sums: bytes
+    sums: bytes  #: Result of `up_to_merge`, as bytes.
+    #: Content of the clients' new state files; None where clients keep no state.
     states: Sequence[bytes] | None = None
+    #: Metrics of the clients, as bytes; None where clients keep no state.
     metrics: Sequence[bytes] | None = None
 
 

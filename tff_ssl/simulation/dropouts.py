@@ -27,17 +27,12 @@ CLIENT_ERRORS = (grpc.RpcError, ClientFailedError, ClientTimeoutError)
 
 
 class Reports(NamedTuple):
-    """The clients of a round that report in its stages.
+    """The clients of a round that report in its stages."""
 
-    Attributes:
-      invited: Indices of the clients in the cohort, int64 [k].
-      first: Indices of the clients that report in the first of two stages, int64 [at most k].
-      last: Indices of the clients in `first` that also report in the last (or only) stage.
-    """
-
-    invited: Cohort
+    invited: Cohort  #: Indices of the clients in the cohort, int64 [k].
+    #: Indices of the clients that report in the first of two stages, int64 [at most k].
     first: Cohort
-    last: Cohort
+    last: Cohort  #: Indices of the clients in `first` that also report in the last (or only) stage.
 
     def among(self, clients: Cohort) -> "Reports":
         """The reports of some clients of the cohort."""
@@ -46,18 +41,14 @@ class Reports(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Dropouts:
-    """Simulated dropout, and the share of clients that may fail.
+    """Simulated dropout, and the share of clients that may fail."""
 
-    Attributes:
-      dropout: Probability that a client does not finish its round: half of these clients drop out
-        before their first report, half between their first and their last report.
-      max_dropped: Largest share of a round's clients that may drop out without ending the run.
-      seed: Seed of the simulated dropout.
-    """
-
+    #: Probability that a client does not finish its round: half of these clients drop out before
+    #: their first report, half between their first and their last report.
     dropout: float = 0.0
+    #: Largest share of a round's clients that may drop out without ending the run.
     max_dropped: float = 0.5
-    seed: int = 0
+    seed: int = 0  #: Seed of the simulated dropout.
 
     def reports(self, round_number: int, cohort: Cohort) -> Reports:
         """The clients that report in a round: a pure function of seed, round and client."""

@@ -10,21 +10,14 @@ from tff_ssl.simulation.dropouts import Dropouts
 
 
 class Participation(NamedTuple):
-    """The cohorts of a run.
+    """The cohorts of a run."""
 
-    Attributes:
-      cohorts: Round number -> indices of the invited clients, int64 [k]; pure.
-      clients_per_round: Number of clients of a round that are expected to finish it.
-      invited: Expected number of invited clients.
-      varies: Whether the number of invited clients varies between rounds.
-      dropouts: Simulated dropout, and how many clients may fail.
-    """
-
+    #: Round number -> indices of the invited clients, int64 [k]; pure.
     cohorts: Callable[[int], Cohort]
-    clients_per_round: int
-    invited: int
-    varies: bool = False
-    dropouts: Dropouts = Dropouts()
+    clients_per_round: int  #: Number of clients of a round that are expected to finish it.
+    invited: int  #: Expected number of invited clients.
+    varies: bool = False  #: Whether the number of invited clients varies between rounds.
+    dropouts: Dropouts = Dropouts()  #: Simulated dropout, and how many clients may fail.
 
     def describe(self) -> str:
         """The size of a cohort and the expected number of clients that finish, as text."""

@@ -72,21 +72,14 @@ class Simulation(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingLoop:
-    """The loop over the rounds of a run.
+    """The loop over the rounds of a run."""
 
-    Attributes:
-      output_dir: Folder of `checkpoints/`, `metrics.csv` and `tensorboard/`.
-      rounds: Number of rounds of the whole run.
-      checkpoint_every: Number of rounds between two checkpoints; there is also one at the end and
-        one on Ctrl-C.
-      monitor_every: Number of rounds between two calls of `monitor`; 0 for none.
-      monitor: State -> metrics by name, such as the accuracy of a kNN classifier on training data.
-    """
-
-    output_dir: pathlib.Path
-    rounds: int
+    output_dir: pathlib.Path  #: Folder of `checkpoints/`, `metrics.csv` and `tensorboard/`.
+    rounds: int  #: Number of rounds of the whole run.
+    #: Number of rounds between two checkpoints; there is also one at the end and one on Ctrl-C.
     checkpoint_every: int
-    monitor_every: int = 0
+    monitor_every: int = 0  #: Number of rounds between two calls of `monitor`; 0 for none.
+    #: State -> metrics by name, such as the accuracy of a kNN classifier on training data.
     monitor: Callable[[Any], dict[str, float]] | None = None
 
     def run(self, simulation: Simulation, seed: int) -> Any:

@@ -13,20 +13,15 @@ from tff_ssl.templates.weight_groups import where
 
 
 class ClientOutput(NamedTuple):
-    """The result of a client's work.
+    """The result of a client's work."""
 
-    Attributes:
-      state: The client's new state.
-      updates: Contributions to average: a `tff.learning.templates.ClientResult` for each mean.
-      metrics: Metrics of this client by name, among them `loss` and `weight`, float32, and
-        `samples` and `dropped`, int64.
-      rows: `collected_rows.ClientRows` if the server collects rows of single clients; otherwise
-        empty.
-    """
-
-    state: Any
+    state: Any  #: The client's new state.
+    #: Contributions to average: a `tff.learning.templates.ClientResult` for each mean.
     updates: tuple[tff.learning.templates.ClientResult, ...]
+    #: Metrics of this client by name, among them `loss` and `weight`, float32, and `samples` and
+    #: `dropped`, int64.
     metrics: Any
+    #: `collected_rows.ClientRows` if the server collects rows of single clients; otherwise empty.
     rows: Any = ()
 
 

@@ -24,21 +24,13 @@ _PARALLEL_CLIENTS = 2
 
 
 class Means(NamedTuple):
-    """Weighted means over the clients of a call.
+    """Weighted means over the clients of a call."""
 
-    Attributes:
-      delta: Initial minus final weights; a tuple like `trainable`.
-      weight: Sum (not mean) of the clients' weights, float32.
-      loss: Mean loss of a client's steps, float32.
-      z_mean: Mean of z, float32 [d].
-      z_squared: Mean of z^2, float32 [d].
-    """
-
-    delta: Any
-    weight: Any
-    loss: Any
-    z_mean: Any
-    z_squared: Any
+    delta: Any  #: Initial minus final weights; a tuple like `trainable`.
+    weight: Any  #: Sum (not mean) of the clients' weights, float32.
+    loss: Any  #: Mean loss of a client's steps, float32.
+    z_mean: Any  #: Mean of z, float32 [d].
+    z_squared: Any  #: Mean of z^2, float32 [d].
 
 
 class Trained(NamedTuple):

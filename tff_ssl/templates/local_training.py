@@ -22,50 +22,32 @@ from tff_ssl.views.augmentation import TwoViews
 
 
 class LocalModel(NamedTuple):
-    """A client's model after its local steps.
+    """A client's model after its local steps."""
 
-    Attributes:
-      weights: Weights of the online network.
-      target: Weights of the target network; empty if the objective has none.
-      loss: Mean loss of the steps, float32.
-      z_mean: Mean of z, float32 [d].
-      z_squared: Mean of z^2, float32 [d].
-      memory: Memory after the last step; empty if there is none.
-    """
-
-    weights: Weights
-    target: Weights
-    loss: Any
-    z_mean: Any
-    z_squared: Any
-    memory: Any = ()
+    weights: Weights  #: Weights of the online network.
+    target: Weights  #: Weights of the target network; empty if the objective has none.
+    loss: Any  #: Mean loss of the steps, float32.
+    z_mean: Any  #: Mean of z, float32 [d].
+    z_squared: Any  #: Mean of z^2, float32 [d].
+    memory: Any = ()  #: Memory after the last step; empty if there is none.
 
 
 class Memory(NamedTuple):
-    """Values that local training carries from step to step.
+    """Values that local training carries from step to step."""
 
-    Attributes:
-      initial: Values before the first step, a nest of tensors of fixed shapes.
-      update: (the values, the batch of a step, its `Evaluated`) -> the values after the step.
-    """
-
-    initial: Any
+    initial: Any  #: Values before the first step, a nest of tensors of fixed shapes.
+    #: (the values, the batch of a step, its `Evaluated`) -> the values after the step.
     update: Callable[[Any, Batch, Evaluated], Any]
 
 
 class LocalStep(NamedTuple):
-    """What a regularizer sees of a local step.
+    """What a regularizer sees of a local step."""
 
-    Attributes:
-      batch: Views and further inputs of the step's examples.
-      evaluated: Value of the objective: losses, encodings h, projections z, predictions p.
-      weights: Weights with which the step starts.
-      initial: Weights with which the client starts the round, such as the broadcast model.
-    """
-
-    batch: Batch
+    batch: Batch  #: Views and further inputs of the step's examples.
+    #: Value of the objective: losses, encodings h, projections z, predictions p.
     evaluated: Evaluated
-    weights: Weights
+    weights: Weights  #: Weights with which the step starts.
+    #: Weights with which the client starts the round, such as the broadcast model.
     initial: Weights
 
 
@@ -82,49 +64,35 @@ Term = Callable[[Weights, tf.Tensor], tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
 
 @dataclasses.dataclass(frozen=True)
 class LocalTraining:
-    """The local training of a client.
+    """The local training of a client."""
 
-    Attributes:
-      model: Model to train.
-      objective: Objective to minimize.
-      hyperparameters: Hyperparameters of the objective.
-      two_views: Function that makes two views of images; see `Task`.
-      optimizer: The clients' optimizer, which restarts in every round.
-      local_epochs: Number of passes E over a client's examples.
-      local_steps: Number of local steps, which replaces `local_epochs` if positive.
-      batch_size: Number of examples B of a local step; 0 for all examples. An epoch divides the N_k
-        examples of a client into floor(N_k / B) batches, at least one, whose sizes differ by at
-        most one.
-      schedule: Round number -> learning rate; None for the optimizer's own.
-      l2: Weight of the L2 term |w|^2 / 2 of the loss.
-      regularizers: Terms added to the objective.
-      weight_terms: Terms of the weights alone, added to the objective.
-      target_momentum: Momentum with which the target network follows the online network in each
-        local step; None if it stays as broadcast.
-      target_first: Whether the target network moves before the local step, to the weights with
-        which the step starts, instead of after it.
-      uniform: Whether a client's weight is 1 instead of N_k.
-      seed: Seed of the order of a client's examples, and of masks.
-      clip_norm: Largest norm of the gradient of a step, over all weights and without the terms of
-        the weights; longer ones are shortened. None for no bound.
-    """
-
-    model: Model
-    objective: Objective
-    hyperparameters: ObjectiveHyperparameters
-    two_views: TwoViews
+    model: Model  #: Model to train.
+    objective: Objective  #: Objective to minimize.
+    hyperparameters: ObjectiveHyperparameters  #: Hyperparameters of the objective.
+    two_views: TwoViews  #: Function that makes two views of images; see `Task`.
+    #: The clients' optimizer, which restarts in every round.
     optimizer: tff.learning.optimizers.Optimizer
-    local_epochs: int = 1
-    local_steps: int = 0
+    local_epochs: int = 1  #: Number of passes E over a client's examples.
+    local_steps: int = 0  #: Number of local steps, which replaces `local_epochs` if positive.
+    #: Number of examples B of a local step; 0 for all examples. An epoch divides the N_k examples
+    #: of a client into floor(N_k / B) batches, at least one, whose sizes differ by at most one.
     batch_size: int = 0
+    #: Round number -> learning rate; None for the optimizer's own.
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
-    l2: float = 0.0
-    regularizers: tuple[Regularizer, ...] = ()
+    l2: float = 0.0  #: Weight of the L2 term |w|^2 / 2 of the loss.
+    regularizers: tuple[Regularizer, ...] = ()  #: Terms added to the objective.
+    #: Terms of the weights alone, added to the objective.
     weight_terms: tuple[WeightTerm, ...] = ()
+    #: Momentum with which the target network follows the online network in each local step; None if
+    #: it stays as broadcast.
     target_momentum: float | None = None
+    #: Whether the target network moves before the local step, to the weights with which the step
+    #: starts, instead of after it.
     target_first: bool = False
-    uniform: bool = False
-    seed: int = 0
+    uniform: bool = False  #: Whether a client's weight is 1 instead of N_k.
+    seed: int = 0  #: Seed of the order of a client's examples, and of masks.
+    #: Largest norm of the gradient of a step, over all weights and without the terms of the
+    #: weights; longer ones are shortened. None for no bound.
     clip_norm: float | None = None
 
     def train(

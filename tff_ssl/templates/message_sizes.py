@@ -9,17 +9,12 @@ import tensorflow_federated as tff
 
 
 class Message(NamedTuple):
-    """A value that passes between the server and each client at one place of a computation.
+    """A value that passes between the server and each client at one place of a computation."""
 
-    Attributes:
-      operation: TFF's name of the operation, such as `federated_broadcast` or `federated_sum`.
-      down: Whether the value goes from the server to the clients.
-      type_spec: Type of the value.
-    """
-
+    #: TFF's name of the operation, such as `federated_broadcast` or `federated_sum`.
     operation: str
-    down: bool
-    type_spec: tff.Type
+    down: bool  #: Whether the value goes from the server to the clients.
+    type_spec: tff.Type  #: Type of the value.
 
     @property
     def is_secure(self) -> bool:

@@ -25,25 +25,20 @@ _LETTERS = "DUSHN"  # With which the names of their claims start.
 
 
 class Trial(NamedTuple):
-    """A run of an experiment that tries a claim.
+    """A run of an experiment that tries a claim."""
 
-    Attributes:
-      setting: Data, network, clients and rounds.
-      run: Name of the run in `measured/`, or of runs whose results are not kept (`read_noted`).
-      statements: Ids of the statements that make up the claim, separated by blanks: `a` stands for
-        `a` and all `a.*`, and `*` for any text.
-      rows, columns: Rows and columns that are shown, of the table of the first statement.
-      ends: The two ends of the comparison, upper and lower; None where the run does not have both.
-      note: What the reader has to know of the setting.
-    """
-
-    setting: str
+    setting: str  # Data, network, clients and rounds.
+    # Name of the run in `measured/`, or of runs whose results are not kept (`read_noted`).
     run: str
+    # Ids of the statements that make up the claim, separated by blanks: `a` stands for `a` and all
+    # `a.*`, and `*` for any text.
     statements: str
+    # Rows and columns that are shown, of the table of the first statement.
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    # The two ends of the comparison, upper and lower; None where the run does not have both.
     ends: tuple[Figure, Figure] | None
-    note: str = ""
+    note: str = ""  # What the reader has to know of the setting.
 
     def decided_by(self, experiment: Experiment) -> list[int]:
         """The numbers of the experiment's statements that make up the claim.

@@ -63,7 +63,7 @@ def test_requirements_pin_the_packages_that_are_checked(project_root, peer):
 def test_peers_have_the_settings_of_tff_ssl(work):
     arrangement = peers.Arrangement(2, 1)
     settings = json.loads(json.dumps(peers.peer_settings(work, arrangement, SETTINGS)))
-    ours = FedAvgHyperparameters(**peers.our_hyperparameters(work))
+    ours = FedAvgHyperparameters(**work.hyperparameters)
     assert settings["temperature"] == ours.temperature
     assert settings["learning_rate"] == ours.client_learning_rate
     assert (settings["steps"], settings["batch_size"]) == (ours.local_steps, ours.batch_size)
@@ -171,9 +171,8 @@ def test_a_round_in_a_peer(peer, precision):
         interpreter_of(peer),
     )
     with tempfile.TemporaryDirectory(prefix="peer_") as scratch:  # Short, for Ray's sockets.
-        results = peers.compare(
-            peer, python, settings, 3, 1, scratch, [peers.Work(2, 4, 2, 2)], cores=2
-        )
+        work = programs.Work("fedavg", "nt_xent", 2, 4, 2, 2)
+        results = peers.compare(peer, python, settings, 3, 1, scratch, [work], cores=2)
         remaining = [
             p for p in psutil.process_iter(["cmdline"]) if scratch in str(p.info["cmdline"])
         ]

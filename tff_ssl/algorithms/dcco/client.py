@@ -29,18 +29,13 @@ class LocalStatistics(NamedTuple):
 
 
 class LocalUpdate(NamedTuple):
-    """The values that a client sends in the second stage.
+    """The values that a client sends in the second stage."""
 
-    Attributes:
-      result: `tff.learning.templates.ClientResult` with the model delta times w_k over the mean
-        weight, and weight 1; zeros if the delta is not finite.
-      samples: Number of examples N_k, int64.
-      dropped: 1 if the delta is not finite, otherwise 0; int64.
-    """
-
+    #: `tff.learning.templates.ClientResult` with the model delta times w_k over the mean weight,
+    #: and weight 1; zeros if the delta is not finite.
     result: Any
-    samples: Any
-    dropped: Any
+    samples: Any  #: Number of examples N_k, int64.
+    dropped: Any  #: 1 if the delta is not finite, otherwise 0; int64.
 
 
 def examples_of_round(parts: DCCOParts, round_number: tf.Tensor, examples: tf.data.Dataset) -> Any:

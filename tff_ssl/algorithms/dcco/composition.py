@@ -29,18 +29,12 @@ _Stage = Callable[[tff.Value, tff.Value, tff.Value], Any]
 
 
 class ClientWorkState(NamedTuple):
-    """The server's state of the clients' work.
+    """The server's state of the clients' work."""
 
-    Attributes:
-      round_number: Number of the next round, int64; the views depend on it.
-      statistics_aggregator: State of the statistics' aggregator.
-      statistics: Centred statistics of the last cohort.
-      cohort: What the clients receive about the cohort in the second stage, beside its statistics.
-    """
-
-    round_number: Any
-    statistics_aggregator: Any
-    statistics: Any
+    round_number: Any  #: Number of the next round, int64; the views depend on it.
+    statistics_aggregator: Any  #: State of the statistics' aggregator.
+    statistics: Any  #: Centred statistics of the last cohort.
+    #: What the clients receive about the cohort in the second stage, beside its statistics.
     cohort: Any
 
 

@@ -13,17 +13,11 @@ from tff_ssl.templates.weight_groups import where
 
 
 class Earlier(NamedTuple):
-    """What a client receives from earlier rounds.
+    """What a client receives from earlier rounds."""
 
-    Attributes:
-      round_number: Number of the last round that gave statistics, int64; -1 before the first.
-      statistics: Centred statistics S.
-      weights: Weights of the model in round `round_number`; () in `stale_statistics`.
-    """
-
-    round_number: Any
-    statistics: Any
-    weights: Any
+    round_number: Any  #: Number of the last round that gave statistics, int64; -1 before the first.
+    statistics: Any  #: Centred statistics S.
+    weights: Any  #: Weights of the model in round `round_number`; () in `stale_statistics`.
 
     @property
     def means(self) -> Means:

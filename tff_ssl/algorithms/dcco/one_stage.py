@@ -124,20 +124,14 @@ class DCCOOneStageHyperparameters(DCCOHyperparameters):
 
 
 class ClientWorkState(NamedTuple):
-    """The server's state of the clients' work.
+    """The server's state of the clients' work."""
 
-    Attributes:
-      round_number: Number of the next round, int64; the views depend on it.
-      statistics_aggregator: State of the statistics' aggregator.
-      average: The average Q_r over rounds as centred statistics, which clients do not receive; ()
-        except in `paired_moments`.
-      earlier: What the clients of the next round receive from earlier rounds.
-    """
-
-    round_number: Any
-    statistics_aggregator: Any
+    round_number: Any  #: Number of the next round, int64; the views depend on it.
+    statistics_aggregator: Any  #: State of the statistics' aggregator.
+    #: The average Q_r over rounds as centred statistics, which clients do not receive; () except in
+    #: `paired_moments`.
     average: Any
-    earlier: Any
+    earlier: Any  #: What the clients of the next round receive from earlier rounds.
 
 
 def _build_averaged(

@@ -18,19 +18,14 @@ from tff_ssl.templates.micro_batches import mean_over_batch
 
 
 class LocalRound(NamedTuple):
-    """The values that a client sends.
+    """The values that a client sends."""
 
-    Attributes:
-      result: `tff.learning.templates.ClientResult` with the model delta and w_k.
-      statistics: Encoding statistics of its examples, about the earlier means; in `paired_moments`
-        `PairedStatistics`.
-      samples: Number of examples N_k, int64.
-      dropped: 1 if delta or statistics are not finite, so that both weigh 0; otherwise 0; int64.
-    """
-
-    result: Any
+    result: Any  #: `tff.learning.templates.ClientResult` with the model delta and w_k.
+    #: Encoding statistics of its examples, about the earlier means; in `paired_moments`
+    #: `PairedStatistics`.
     statistics: Any
-    samples: Any
+    samples: Any  #: Number of examples N_k, int64.
+    #: 1 if delta or statistics are not finite, so that both weigh 0; otherwise 0; int64.
     dropped: Any
 
 
@@ -66,16 +61,12 @@ def _encode_with_both(
 
 
 class _ClientWork(NamedTuple):
-    """What a client computes in a round, as a mean over micro-batches.
+    """What a client computes in a round, as a mean over micro-batches."""
 
-    Attributes:
-      examples: Its examples, a struct of tensors [n, ...].
-      statistics_and_gradient: Batch of them -> statistics about the earlier means, and gradients.
-      before: Statistics at the earlier model; None in variants that do not encode with both.
-    """
-
-    examples: Any
+    examples: Any  #: Its examples, a struct of tensors [n, ...].
+    #: Batch of them -> statistics about the earlier means, and gradients.
     statistics_and_gradient: Callable[[Any], Any]
+    #: Statistics at the earlier model; None in variants that do not encode with both.
     before: Any = None
 
 

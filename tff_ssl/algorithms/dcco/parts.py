@@ -92,29 +92,18 @@ def check_task(task: Task) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DCCOParts:
-    """Types, computations and processes that both forms of DCCO, and FedSC, share.
+    """Types, computations and processes that both forms of DCCO, and FedSC, share."""
 
-    Attributes:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters of the algorithm.
-      loss: Loss of encoding statistics.
-      initial_model: Computation () -> weights of the global model.
-      no_statistics: Computation () -> encoding statistics of zero.
-      statistics_mean: Weighted mean of the clients' statistics.
-      update_mean: Weighted mean of the clients' model deltas.
-      server_optimizer: Optimizer that applies the mean delta to the model.
-      metric_sum: Sum of a metric over the clients.
-    """
-
-    task: Task
-    hyperparameters: Any
-    loss: StatisticsLoss
-    initial_model: tff.Computation
-    no_statistics: tff.Computation
-    statistics_mean: tff.templates.AggregationProcess
-    update_mean: tff.templates.AggregationProcess
+    task: Task  #: Model, views, objective and type of the examples.
+    hyperparameters: Any  #: Hyperparameters of the algorithm.
+    loss: StatisticsLoss  #: Loss of encoding statistics.
+    initial_model: tff.Computation  #: Computation () -> weights of the global model.
+    no_statistics: tff.Computation  #: Computation () -> encoding statistics of zero.
+    statistics_mean: tff.templates.AggregationProcess  #: Weighted mean of the clients' statistics.
+    update_mean: tff.templates.AggregationProcess  #: Weighted mean of the clients' model deltas.
+    #: Optimizer that applies the mean delta to the model.
     server_optimizer: tff.learning.optimizers.Optimizer
-    metric_sum: MetricSum
+    metric_sum: MetricSum  #: Sum of a metric over the clients.
 
     @property
     def weights_type(self) -> tff.Type:

@@ -104,19 +104,12 @@ Ask = Callable[[Path], Answer | None]
 
 
 class Choice(NamedTuple):
-    """The navigator's choice.
+    """The navigator's choice."""
 
-    Attributes:
-      client: Client p_m that trains next; may be the client that holds the model.
-      hops: Distance in hops of the clients whose scores decided; 1 without a tie.
-      messages: Number of questions and answers, each counted once for each link it crossed.
-      message_bytes: Bytes of these messages, at 64 bits a number.
-    """
-
-    client: int
-    hops: int
-    messages: int
-    message_bytes: int
+    client: int  #: Client p_m that trains next; may be the client that holds the model.
+    hops: int  #: Distance in hops of the clients whose scores decided; 1 without a tie.
+    messages: int  #: Number of questions and answers, each counted once for each link it crossed.
+    message_bytes: int  #: Bytes of these messages, at 64 bits a number.
 
 
 def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:

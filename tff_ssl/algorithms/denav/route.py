@@ -18,25 +18,17 @@ from tff_ssl.algorithms.denav.state_log import StateLog
 
 
 class Step(NamedTuple):
-    """A step of one model.
+    """A step of one model."""
 
-    Attributes:
-      step: Number s of the step, counted from 1.
-      sender: Client that had the model before, which may be `client` itself; None in step 1.
-      client: Client that trains the model.
-      received: State log that came with the model.
-      log: State log after training; the client keeps a copy of it and of the model.
-      messages: Number of the navigator's questions and answers before this step; see `Choice`.
-      message_bytes: Bytes of these messages.
-    """
-
-    step: int
+    step: int  #: Number s of the step, counted from 1.
+    #: Client that had the model before, which may be `client` itself; None in step 1.
     sender: int | None
-    client: int
-    received: StateLog
-    log: StateLog
+    client: int  #: Client that trains the model.
+    received: StateLog  #: State log that came with the model.
+    log: StateLog  #: State log after training; the client keeps a copy of it and of the model.
+    #: Number of the navigator's questions and answers before this step; see `Choice`.
     messages: int
-    message_bytes: int
+    message_bytes: int  #: Bytes of these messages.
 
 
 def last_present(route: list[int], graph: nx.Graph) -> int:

@@ -7,18 +7,12 @@ _BYTES_PER_NUMBER = 8
 
 
 class Visits(NamedTuple):
-    """The entry of a state log for a client that has trained the model.
+    """The entry of a state log for a client that has trained the model."""
 
-    Attributes:
-      client: Index m of the client.
-      last_step: Last step L(m) in which the client trained; steps count from 1.
-      selections: Number Z(m) of its trainings.
-      time: Duration t_m of its last training, in seconds or any unit that is the same for all.
-    """
-
-    client: int
-    last_step: int
-    selections: int
+    client: int  #: Index m of the client.
+    last_step: int  #: Last step L(m) in which the client trained; steps count from 1.
+    selections: int  #: Number Z(m) of its trainings.
+    #: Duration t_m of its last training, in seconds or any unit that is the same for all.
     time: float
 
 
@@ -28,19 +22,13 @@ NEVER = Visits(-1, 0, 0, 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class StateLog:
-    """The state log psi of a model, written by the clients that train it.
+    """The state log psi of a model, written by the clients that train it."""
 
-    Attributes:
-      model_id: Number psi^ID of the model in parallel training.
-      steps: Last step psi^Steps in which the model was trained.
-      volume: Number psi^Volume of examples of the clients that trained it, summed over steps.
-      visits: Entries of the clients that trained it, by ascending client.
-    """
-
-    model_id: int = 0
-    steps: int = 0
+    model_id: int = 0  #: Number psi^ID of the model in parallel training.
+    steps: int = 0  #: Last step psi^Steps in which the model was trained.
+    #: Number psi^Volume of examples of the clients that trained it, summed over steps.
     volume: int = 0
-    visits: tuple[Visits, ...] = ()
+    visits: tuple[Visits, ...] = ()  #: Entries of the clients that trained it, by ascending client.
 
     def of(self, client: int) -> Visits:
         """The entry of a client; `NEVER` if it has not trained the model."""

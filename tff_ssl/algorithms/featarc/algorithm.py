@@ -87,21 +87,14 @@ class FeatARCHyperparameters(PrintedHyperparameters):
 
 
 class _Others(NamedTuple):
-    """The clusters as a client compares itself with them.
+    """The clusters as a client compares itself with them."""
 
-    Attributes:
-      models: Candidates, C `Weights`: means without the client, or the server's models.
-      weights: Total weights of the other clients in each mean, float32 [C].
-      is_valid: Whether there is such a mean, bool [C].
-      is_empty: Whether the cluster counts as empty, bool [C]; see the module.
-      is_alone: Whether the client is the only one of its cluster, bool.
-    """
-
+    #: Candidates, C `Weights`: means without the client, or the server's models.
     models: list[Weights]
-    weights: tf.Tensor
-    is_valid: tf.Tensor
-    is_empty: tf.Tensor
-    is_alone: tf.Tensor
+    weights: tf.Tensor  #: Total weights of the other clients in each mean, float32 [C].
+    is_valid: tf.Tensor  #: Whether there is such a mean, bool [C].
+    is_empty: tf.Tensor  #: Whether the cluster counts as empty, bool [C]; see the module.
+    is_alone: tf.Tensor  #: Whether the client is the only one of its cluster, bool.
 
 
 def without_client(server: Clusters, state: ClientState) -> _Others:

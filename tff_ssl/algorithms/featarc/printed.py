@@ -72,51 +72,32 @@ class PrintedHyperparameters(FedBNHyperparameters):
 
 
 class Clusters(NamedTuple):
-    """The server's model.
+    """The server's model."""
 
-    Attributes:
-      models: Models theta_j, a tuple of C `Weights`.
-      weights: Total weight W_j of the clients in each mean, float32 [C]; 0 if there is none yet.
-      formed: Round in which each mean was formed, int64 [C]; -1 if there is none yet.
-      round: Number of the next round, int64.
-    """
-
-    models: Any
+    models: Any  #: Models theta_j, a tuple of C `Weights`.
+    #: Total weight W_j of the clients in each mean, float32 [C]; 0 if there is none yet.
     weights: Any
-    formed: Any
-    round: Any
+    formed: Any  #: Round in which each mean was formed, int64 [C]; -1 if there is none yet.
+    round: Any  #: Number of the next round, int64.
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
+    """The state of a client."""
 
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      cluster: Index of the cluster to which it contributed last, int32; -1 before its first round.
-      last_round: Round in which it last took part, int64; -1 before its first round.
-      weight: Weight of its contribution in that round, float32.
-      local: Weights of its model after that round, its contribution.
-    """
-
-    rounds: Any
+    rounds: Any  #: Number of rounds that the client took part in, int64.
+    #: Index of the cluster to which it contributed last, int32; -1 before its first round.
     cluster: Any
-    last_round: Any
-    weight: Any
-    local: Any
+    last_round: Any  #: Round in which it last took part, int64; -1 before its first round.
+    weight: Any  #: Weight of its contribution in that round, float32.
+    local: Any  #: Weights of its model after that round, its contribution.
 
 
 class Taken(NamedTuple):
-    """The model that a client takes.
+    """The model that a client takes."""
 
-    Attributes:
-      cluster: Index of the cluster, int32.
-      start: Weights of the model, with the client's own batch norms.
-      alignment: Alignment of the cluster with the client's own model, float32.
-    """
-
-    cluster: Any
-    start: Any
-    alignment: Any
+    cluster: Any  #: Index of the cluster, int32.
+    start: Any  #: Weights of the model, with the client's own batch norms.
+    alignment: Any  #: Alignment of the cluster with the client's own model, float32.
 
 
 def closest(alignments: tf.Tensor, default: tf.Tensor) -> tf.Tensor:

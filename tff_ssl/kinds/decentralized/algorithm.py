@@ -11,17 +11,17 @@ and averages. Averages are calculated in float64, as in `decentralized.mixing.co
 """
 
 import collections
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
-from tff_ssl.kinds.decentralized.computations import DecentralizedComputations
 from tff_ssl.kinds.decentralized.simulation import DecentralizedRun
-from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower, RunSetting
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
@@ -34,8 +34,31 @@ from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 WEIGHT, MODEL = "weight", "model"
 
 
-class Decentralized(DecentralizedComputations):
+@dataclasses.dataclass(frozen=True)
+class Decentralized(FederatedAlgorithm):
     """An algorithm without a server."""
+
+    kind: ClassVar[str] = "decentralized"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
+    has_client_models: ClassVar[bool] = True
+
+    model: DualEncoder  #: Model of every client.
+    hyperparameters: ClientHyperparameters  #: Hyperparameters of the algorithm.
+    training: tff.Computation  #: Computation of local training; see the module.
+    averaging: tff.Computation  #: Averages received models; see the module.
+    initial_weights: Callable[[int], Weights]  #: Seed -> the model from which all clients start.
+    #: The weights that stay with a client when models are averaged, if any.
+    local_weights: LocalWeights | None
+    #: Network of the clients -> the rounds of the run.
+    schedule: Callable[[ClientNetwork], Schedule]
+    downloads: Sequence[tff.Type]  #: Types that a client receives with a model.
+    uploads: Sequence[tff.Type]  #: Types that a client sends as a model.
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        return {
+            "training": RoundToLower("local training from received models", None, self.training),
+            "averaging": RoundToLower("means of received models", None, self.averaging),
+        }
 
     def plan_run(self, setting: RunSetting) -> DecentralizedRun:
         return DecentralizedRun(self, setting)

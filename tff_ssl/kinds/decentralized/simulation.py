@@ -6,7 +6,7 @@ computations. The state of a run names the version of each model.
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
@@ -14,7 +14,6 @@ import tensorflow_federated as tff
 from tff_ssl.decentralized import mixing, plots, run_costs
 from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Training
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.kinds.decentralized.computations import DecentralizedComputations
 from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
 from tff_ssl.kinds.protocol import PlannedRun, RunSetting
 from tff_ssl.kinds.stored_states import StoredStatesSimulation
@@ -22,6 +21,9 @@ from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation import state_files
+
+if TYPE_CHECKING:
+    from tff_ssl.kinds.decentralized.algorithm import Decentralized
 
 _OPERATIONS = 2  # Largest number of operations of a round; a model's version numbers all of them.
 
@@ -36,7 +38,7 @@ class DecentralizedState(NamedTuple):
 class DecentralizedRun(PlannedRun):
     """A run of an algorithm without a server."""
 
-    def __init__(self, algorithm: DecentralizedComputations, setting: RunSetting):
+    def __init__(self, algorithm: "Decentralized", setting: RunSetting):
         """Lets the algorithm schedule all rounds.
 
         Raises:
@@ -88,7 +90,7 @@ class DecentralizedSimulation(StoredStatesSimulation):
 
     def __init__(
         self,
-        algorithm: DecentralizedComputations,
+        algorithm: "Decentralized",
         schedule: Schedule,
         group_data: tff.Computation,
         folder: pathlib.Path,

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.kinds.heterogeneous.computations import HeterogeneousComputations
 from tff_ssl.kinds.heterogeneous.slices import Members, SlicedHeterogeneousClients
 from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.kinds.server_rounds import ServerRun
@@ -33,10 +32,10 @@ class HeterogeneousClientsState(NamedTuple):
     versions: Any
 
 
-class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
+class HeterogeneousClientsRun(ServerRun):
     """A run of an algorithm whose clients have different architectures."""
 
-    def __init__(self, algorithm: HeterogeneousComputations, setting: RunSetting):
+    def __init__(self, algorithm: Any, setting: RunSetting):
         super().__init__(algorithm, setting)
         if setting.server_images is None:
             raise ValueError("heterogeneous clients need images of the server")

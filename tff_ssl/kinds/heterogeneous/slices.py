@@ -17,21 +17,13 @@ from tff_ssl.simulation.cohort import Cohort, fold
 
 
 class Members(NamedTuple):
-    """Clients of a round that have the same architecture.
+    """Clients of a round that have the same architecture."""
 
-    Attributes:
-      architecture: Index of the architecture.
-      clients: Indices of the clients, int64 [k].
-      to_read: Paths of their states.
-      to_write: Paths to which their new states are written.
-      to_send: Paths to which their new representations are written.
-    """
-
-    architecture: int
-    clients: Cohort
-    to_read: Sequence[str]
-    to_write: Sequence[str]
-    to_send: Sequence[str]
+    architecture: int  #: Index of the architecture.
+    clients: Cohort  #: Indices of the clients, int64 [k].
+    to_read: Sequence[str]  #: Paths of their states.
+    to_write: Sequence[str]  #: Paths to which their new states are written.
+    to_send: Sequence[str]  #: Paths to which their new representations are written.
 
 
 class SlicedHeterogeneousClients:

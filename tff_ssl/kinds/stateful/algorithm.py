@@ -12,17 +12,18 @@ update. `simulation.state_files` keeps the states between rounds.
 """
 
 import collections
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.kinds.protocol import RunSetting
-from tff_ssl.kinds.stateful.computations import RoundOutput, ServerState, StatefulComputations
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower, RunSetting
 from tff_ssl.kinds.stateful.simulation import StatefulClientsRun
 from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.simulation import state_files
 from tff_ssl.templates import collected_rows
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
 from tff_ssl.templates.local_training import LocalModel, LocalTraining
@@ -30,39 +31,75 @@ from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.round_number import next_round_number
 
 
-class StatefulClients(StatefulComputations):
+class ServerState(NamedTuple):
+    """The state of the server."""
+
+    round_number: Any  #: Number of the next round, int64; views and schedules depend on it.
+    model: Any  #: Model of the server, of the algorithm's type.
+    aggregators: Any  #: State of each mean's aggregator.
+
+
+class RoundOutput(NamedTuple):
+    """The result of `next`."""
+
+    state: Any  #: New `ServerState`, at the server.
+    client_states: Any  #: New states of the clients, at the clients.
+    client_metrics: Any  #: Metrics by name, at the clients.
+    metrics: Any  #: Means and sums of the metrics, at the server.
+
+
+@dataclasses.dataclass(frozen=True)
+class StatefulClients(FederatedAlgorithm):
     """An algorithm with a server and clients that keep a state between rounds."""
+
+    kind: ClassVar[str] = "stateful_clients"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS})
+    has_client_models: ClassVar[bool] = True
+
+    #: A `tff.templates.IterativeProcess`, whose `next` is described in the module.
+    process: tff.templates.IterativeProcess
+    initial_model: Callable[[int], Any]  #: Seed -> the server's model before the first round.
+    #: Seed -> the state of a client that has not taken part yet.
+    initial_client_state: Callable[[int], Any]
+    #: Server's model -> weights of the global model; None if there is none.
+    global_weights: Callable[[Any], Weights] | None
+    #: (server's model, a client's state) -> weights of the client's own model.
+    client_weights: Callable[[Any, Any], Weights]
+    #: A client's state -> the weights after its last local training; None if states do not hold
+    #: them, or if they are the client's own model.
+    local_weights: Callable[[Any], Weights] | None
+    downloads: Sequence[tff.Type]  #: Types that a client receives in a round.
+    uploads: Sequence[tff.Type]  #: Types that a client sends in a round.
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        process = self.process
+        return {
+            "round": RoundToLower("the whole round", process.initialize, process.next),
+            "round_with_stored_states": RoundToLower(
+                "the round whose clients keep their states in files of their own",
+                process.initialize,
+                state_files.round_with_stored_states(process.next),
+            ),
+        }
 
     def plan_run(self, setting: RunSetting) -> StatefulClientsRun:
         return StatefulClientsRun(self, setting)
 
 
 class ClientStart(NamedTuple):
-    """The start of a client's local training.
+    """The start of a client's local training."""
 
-    Attributes:
-      weights: Weights of the model to train.
-      target: Weights of the target network; empty if there is none.
-      notes: Values for the end of the round.
-    """
-
-    weights: Weights
-    target: Weights
-    notes: Any = ()
+    weights: Weights  #: Weights of the model to train.
+    target: Weights  #: Weights of the target network; empty if there is none.
+    notes: Any = ()  #: Values for the end of the round.
 
 
 class ClientEnd(NamedTuple):
-    """The values that a client keeps and sends after its local training.
+    """The values that a client keeps and sends after its local training."""
 
-    Attributes:
-      state: The client's new state.
-      sent: Contribution to the server's mean.
-      metrics: Further metrics of the client, float32 by name.
-    """
-
-    state: Any
-    sent: Any
-    metrics: Mapping[str, tf.Tensor]
+    state: Any  #: The client's new state.
+    sent: Any  #: Contribution to the server's mean.
+    metrics: Mapping[str, tf.Tensor]  #: Further metrics of the client, float32 by name.
 
 
 def client_work_around_training(

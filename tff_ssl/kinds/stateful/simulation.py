@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 import tree
 
 from tff_ssl.kinds.server_rounds import ServerRun
-from tff_ssl.kinds.stateful.computations import StatefulComputations
 from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
 from tff_ssl.kinds.stored_states import StoredStatesSimulation
 from tff_ssl.models.dual_encoder import Weights
@@ -25,7 +24,7 @@ class StatefulClientsState(NamedTuple):
     versions: Any
 
 
-class StatefulClientsRun(ServerRun[StatefulComputations]):
+class StatefulClientsRun(ServerRun):
     """A run of an algorithm whose clients keep a state between rounds."""
 
     @property

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_ssl.kinds.server_rounds import ServerRun
-from tff_ssl.kinds.stateless.computations import StatelessComputations
 from tff_ssl.kinds.stateless.slices import slice_stage
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
@@ -21,7 +20,7 @@ from tff_ssl.simulation.training_loop import Simulation
 _GROUPS = 8
 
 
-class StatelessClientsRun(ServerRun[StatelessComputations]):
+class StatelessClientsRun(ServerRun):
     """A run of an algorithm whose clients keep nothing between rounds."""
 
     def simulate(
