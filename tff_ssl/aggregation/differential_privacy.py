@@ -70,17 +70,14 @@ NOT_COVERED = (
 
 @dataclasses.dataclass(frozen=True)
 class GaussianMean(Bounded):
-    """A private mean: the clipping and the noise of one of a round's aggregations.
+    """A private mean: the clipping and the noise of one of a round's aggregations."""
 
-    Attributes:
-      noise_multiplier: z, the standard deviation of the noise on the sum, in clips; 0 for none.
-      clip: C, the largest L2 norm of a client's contribution; the initial value if `adaptive`.
-      adaptive: Whether C follows the median of the norms (Andrew et al. 2021, "Differentially
-        Private Learning with Adaptive Clipping"); z then covers the query for the median too.
-    """
-
+    #: z, the standard deviation of the noise on the sum, in clips; 0 for none.
     noise_multiplier: float = bounded(at_least=0, at_most=LARGEST_NOISE)
+    #: C, the largest L2 norm of a client's contribution; the initial value if `adaptive`.
     clip: float = bounded(above=0, at_most=LARGEST_CLIP)
+    #: Whether C follows the median of the norms (Andrew et al. 2021, "Differentially Private
+    #: Learning with Adaptive Clipping"); z then covers the query for the median too.
     adaptive: bool = False
 
     def factory(self, clients_per_round: float) -> tff.aggregators.WeightedAggregationFactory:

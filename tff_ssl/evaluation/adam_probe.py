@@ -20,17 +20,11 @@ from tff_ssl.evaluation.scaling import ProbeSets
 
 @dataclasses.dataclass(frozen=True)
 class AdamProbeConfig:
-    """Settings of the training, with the paper's values.
+    """Settings of the training, with the paper's values."""
 
-    Attributes:
-      epochs: Number of passes over the labelled examples.
-      batch_size: Number of examples per step; all of them, if there are fewer.
-      learning_rate: Constant learning rate.
-    """
-
-    epochs: int = 100
-    batch_size: int = 512
-    learning_rate: float = 0.003
+    epochs: int = 100  #: Number of passes over the labelled examples.
+    batch_size: int = 512  #: Number of examples per step; all of them, if there are fewer.
+    learning_rate: float = 0.003  #: Constant learning rate.
 
     def build_optimizer(self) -> tff.learning.optimizers.Optimizer:
         return optimizers.build_optimizer("adam", self.learning_rate, 0.9, 0.0)

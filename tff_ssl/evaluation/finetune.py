@@ -23,17 +23,12 @@ from tff_ssl.views.policies import ViewPolicy
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneConfig:
-    """Settings of the training.
+    """Settings of the training."""
 
-    Attributes:
-      steps: Number of steps; the learning rate decays to zero over them by a cosine.
-      batch_size: Number of labelled cases (or images) per step; all of them, if there are fewer.
-      learning_rate: Initial learning rate of Adam.
-    """
-
-    steps: int
+    steps: int  #: Number of steps; the learning rate decays to zero over them by a cosine.
+    #: Number of labelled cases (or images) per step; all of them, if there are fewer.
     batch_size: int
-    learning_rate: float = 5e-3
+    learning_rate: float = 5e-3  #: Initial learning rate of Adam.
 
 
 FINETUNING = {

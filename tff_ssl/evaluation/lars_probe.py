@@ -19,31 +19,23 @@ from tff_ssl.evaluation.scaling import ProbeSets
 
 @dataclasses.dataclass(frozen=True)
 class LarsProbeConfig:
-    """Settings of the training; hashable, as one graph is built per configuration and shape.
+    """Settings of the training; hashable, as one graph is built per configuration and shape."""
 
-    Attributes:
-      steps: Number of steps; the learning rate decays to zero over them by a cosine.
-      batch_size: Number of examples per step; all of them, if there are fewer.
-      learning_rate: Initial learning rate.
-      momentum: Momentum; 0.9 in the paper.
-      trust_coefficient: Trust coefficient eta of LARS. The paper gives none; 0.001 is that of You
-        et al.
-      initial_stddev: Standard deviation of the normal initial weights; biases start at zero. The
-        paper gives none, and the result depends on it: the steps of LARS are proportional to the
-        norm of the weights. (From zero weights, a plain gradient step of rate 2.0 or more would
-        determine the length of all later steps.) 0.01 was chosen on training images, of which some
-        were held out for the score: with 5000 labels of CIFAR-10 and 256 PCA features, 0.003, 0.01,
-        0.03, 0.1 and 0.3 gave 0.373, 0.373, 0.370, 0.360 and 0.344 (logistic regression 0.364);
-        with 64 PCA features 0.362 to 0.364, and 0.360 with 0.3. With 500 labels of CIFAR-10 or the
-        digits and 40 to 256 features, 0.01 is within 0.7 points of the best; 16 features need 0.1
-        (0.948; 0.01 gives 0.916).
-    """
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    momentum: float = 0.9
+    steps: int  #: Number of steps; the learning rate decays to zero over them by a cosine.
+    batch_size: int  #: Number of examples per step; all of them, if there are fewer.
+    learning_rate: float  #: Initial learning rate.
+    momentum: float = 0.9  #: Momentum; 0.9 in the paper.
+    #: Trust coefficient eta of LARS. The paper gives none; 0.001 is that of You et al.
     trust_coefficient: float = 0.001
+    #: Standard deviation of the normal initial weights; biases start at zero. The paper gives none,
+    #: and the result depends on it: the steps of LARS are proportional to the norm of the weights.
+    #: (From zero weights, a plain gradient step of rate 2.0 or more would determine the length of
+    #: all later steps.) 0.01 was chosen on training images, of which some were held out for the
+    #: score: with 5000 labels of CIFAR-10 and 256 PCA features, 0.003, 0.01, 0.03, 0.1 and 0.3 gave
+    #: 0.373, 0.373, 0.370, 0.360 and 0.344 (logistic regression 0.364); with 64 PCA features 0.362
+    #: to 0.364, and 0.360 with 0.3. With 500 labels of CIFAR-10 or the digits and 40 to 256
+    #: features, 0.01 is within 0.7 points of the best; 16 features need 0.1 (0.948; 0.01 gives
+    #: 0.916).
     initial_stddev: float = 0.01
 
     def build_optimizer(self) -> tff.learning.optimizers.Optimizer:

@@ -101,41 +101,36 @@ class Reconstruction(NamedTuple):
 class DualEncoder(Bounded):
     """A network that encodes both views of an image, as a pure function of its weights.
 
-    Attributes:
-      encoder: Name of the encoder, one of `ENCODERS`, or an encoder of one's own.
-      image_shape: Height, width and channels of the images.
-      projector: Widths of the projector's layers; empty for none.
-      predictor: Widths of the predictor's layers; empty for none.
-      norm: Norm of a convolutional network, the projector and the predictor: `group` (group norm
-        and weight standardization) or `batch`; a vision transformer has layer norm. `frozen`: norms
-        of the network are a scale and an offset, those of a pretrained network with batch norm, and
-        the other two have group norm.
-      classes: Number of outputs of a linear classifier on h; 0 for none.
-      decoder: Whether the model has a masked autoencoder's decoder, and no other head.
-      depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
-      projector_output_batch_norm: Whether z has a batch norm without scale and offset, whatever
-        the other norms are (`heads.mlp`).
-      frozen_stages: Number of the encoder's stages, from its first convolution on, that are not
-        trained. The first is the stem, or a transformer's embedding of patches.
-      initial: Values of weights by name with which `init` starts, in place of random ones.
-      precision: Type of the convolutions and matrix products in encoder and decoder: `float32` or
-        `bfloat16`. Everything else is float32, as is the encoder of `without_heads`.
-
     Raises:
       ValueError: If no model can be built from the values.
     """
 
+    #: Name of the encoder, one of `ENCODERS`, or an encoder of one's own.
     encoder: str | EncoderNetwork
-    image_shape: tuple[int, int, int]
-    projector: tuple[int, ...] = ()
-    predictor: tuple[int, ...] = ()
+    image_shape: tuple[int, int, int]  #: Height, width and channels of the images.
+    projector: tuple[int, ...] = ()  #: Widths of the projector's layers; empty for none.
+    predictor: tuple[int, ...] = ()  #: Widths of the predictor's layers; empty for none.
+    #: Norm of a convolutional network, the projector and the predictor: `group` (group norm and
+    #: weight standardization) or `batch`; a vision transformer has layer norm. `frozen`: norms of
+    #: the network are a scale and an offset, those of a pretrained network with batch norm, and the
+    #: other two have group norm.
     norm: str = one_of("group", ("group", "batch", "frozen"))
+    #: Number of outputs of a linear classifier on h; 0 for none.
     classes: int = bounded(0, at_least=0)
+    #: Whether the model has a masked autoencoder's decoder, and no other head.
     decoder: bool = False
+    #: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
     depth: int = bounded(0, at_least=0)
+    #: Whether z has a batch norm without scale and offset, whatever the other norms are
+    #: (`heads.mlp`).
     projector_output_batch_norm: bool = False
+    #: Type of the convolutions and matrix products in encoder and decoder: `float32` or `bfloat16`.
+    #: Everything else is float32, as is the encoder of `without_heads`.
     precision: str = one_of("float32", PRECISIONS)
+    #: Number of the encoder's stages, from its first convolution on, that are not trained. The
+    #: first is the stem, or a transformer's embedding of patches.
     frozen_stages: int = bounded(0, at_least=0)
+    #: Values of weights by name with which `init` starts, in place of random ones.
     initial: Mapping[str, npt.NDArray[np.float32]] | None = dataclasses.field(
         default=None, compare=False, repr=False
     )

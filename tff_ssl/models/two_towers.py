@@ -30,17 +30,14 @@ class TwoTowers(Bounded):
     (Figure 1 c): the left and right halves, or the red and blue planes. The class has the interface
     of `DualEncoder`; its h is the concatenation of the two encodings of an image.
 
-    Attributes:
-      tower: Network of each tower, for whole images; towers differ in the shape of their input.
-      pair: Kind of pair, a name of `MODALITIES`.
-
     Raises:
       ValueError: If the pair is unknown, images cannot be divided into it, or the tower has another
         head than a projector.
     """
 
+    #: Network of each tower, for whole images; towers differ in the shape of their input.
     tower: DualEncoder
-    pair: str = one_of("views", MODALITIES)
+    pair: str = one_of("views", MODALITIES)  #: Kind of pair, a name of `MODALITIES`.
     predictor: ClassVar[tuple[int, ...]] = ()
     classes: ClassVar[int] = 0
     decoder: ClassVar[bool] = False

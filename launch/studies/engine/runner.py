@@ -28,10 +28,7 @@ _run_folders = threading.Lock()
 def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: Any) -> None:
     """Runs those of the cells that are not done, and writes the report after each run.
 
-    Args:
-      experiment, cells: The experiment, and those of its cells that are run.
-      folder: Folder for the runs and the report.
-      args: The flags of `launch.reproduce`.
+    `args` are the flags of `launch.reproduce`.
 
     Raises:
       ConfigurationError: If the folder holds something else, or runs with other flags.

@@ -227,9 +227,7 @@ def build_stateful_clients(
         handle a mean without weight, which is NaN (`client_output.previous_if_empty`).
         `sums_weights`, `numbers_rounds` and `collects_from` give it further arguments, by name.
       element_type: Type of a client's example.
-      global_weights: Attribute of `StatefulClients`.
-      client_weights: Attribute of `StatefulClients`.
-      local_weights: Attribute of `StatefulClients`.
+      global_weights, client_weights, local_weights: Attributes of `StatefulClients`.
       communicates: Whether clients send and receive anything after their first round.
       sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
         float32.
