@@ -2,7 +2,7 @@
 A first run
 ===========
 
-This tutorial divides handwritten digits among 350 clients, trains an encoder on them with DCCO, and
+This tutorial divides handwritten digits among clients, trains an encoder on them with DCCO, and
 compares it with raw pixels.
 """
 
