@@ -1,4 +1,4 @@
-"""Exports a run's encoder to TFLite, Keras or ONNX, and measures what the conversion costs.
+"""Exports a run's encoder to TFLite, Keras or ONNX, or for release, and measures the files.
 
     python -m launch.export --run=RUN --format=tflite
 
@@ -6,6 +6,9 @@ Every format takes uint8 images of any batch size and gives features. TFLite is 
 and as int8, calibrated on training images. Prints, and writes to `export.json`, each file's size,
 the time of one image on this CPU, the largest difference from the encoder's features, and the
 accuracy of the linear probe on the converted features.
+
+`--format=release` writes a folder for others: the encoder, and `MODEL_CARD.md` with data, training,
+figures, licence, intended use and limits.
 
 A run that was stopped has no encoder yet. That of its last readable checkpoint is exported, and
 also written to `encoder/` in the output folder.
@@ -37,20 +40,26 @@ class ExportConfig(ScriptConfig):
 
     Attributes:
       run: Folder of a pretraining run, which may have been stopped, or of its encoder/.
-      format: Formats: tflite (float32 and int8), keras (a folder for tf.keras.models.load_model)
-        and onnx (needs the extra `onnx`).
+      format: Formats: tflite (float32 and int8), keras (a folder for tf.keras.models.load_model),
+        onnx (needs the extra `onnx`) and release (a folder with the encoder and its model card).
+      licence: release: the licence of the weights, such as cc-by-4.0.
+      intended_use: release: what the encoder is meant for.
       calibration_images: tflite: number of training images, drawn with --seed, that set the ranges
         of int8.
     """
 
     run: str | None = None
     format: tuple[str, ...] = ("tflite",)
+    licence: str | None = None
+    intended_use: str = (
+        "Research. Evaluate the encoder on your own images before you rely on its features."
+    )
     calibration_images: int = flag(200, 1)
     data: DataConfig = section(DataConfig)
     evaluation: EvaluationConfig = section(EvaluationConfig)
 
 
-_FORMATS = ("tflite", "keras", "onnx")
+_FORMATS = ("tflite", "keras", "onnx", "release")
 _COMPARED_IMAGES = 1000  # Largest number of images on which features are compared.
 _BATCH = 64
 _WARM_UP, _TIMED = 5, 50  # Calls for the latency.
@@ -91,6 +100,10 @@ def main(config: ExportConfig) -> None:
         export.check_onnx()
     run = pathlib.Path(config.run)
     of_run = resuming.read_run(run_folder.run_of(run))
+    if "release" in config.format and not (of_run and config.licence):
+        raise ConfigurationError(
+            "--format=release needs the folder of a run, and --licence for its weights"
+        )
     if of_run:
         config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS)
     is_stopped = run_folder.is_stopped(run)
@@ -131,7 +144,9 @@ def _convert(
     """Writes the encoder in all formats; returns itself and the results by name."""
     import tensorflow as tf
 
-    from tff_ssl.deployment import export, saved_model
+    from launch.outputs import run_folder
+    from launch.pages import model_card, run_files
+    from tff_ssl.deployment import encoder, export, saved_model
 
     module = saved_model.EncoderModule(*stored)
     converted = {"encoder": Converted(None, lambda x: module.encode(tf.constant(x))["h"].numpy())}
@@ -148,6 +163,13 @@ def _convert(
     if "onnx" in config.format:
         path = output / "encoder.onnx"
         converted["onnx"] = Converted(path, export.to_onnx(stored, path))
+    if "release" in config.format:
+        path = output / "release"
+        saved_model.save_encoder(path / "encoder", *stored)
+        run = run_files.read(run_folder.run_of(pathlib.Path(str(config.run))))
+        card = model_card.text(run, stored, str(config.licence), config.intended_use)
+        (path / model_card.FILE_NAME).write_text(card, encoding="utf-8")
+        converted["release"] = Converted(path, encoder.load_encoder(path))
     return converted
 
 

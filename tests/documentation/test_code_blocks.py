@@ -40,6 +40,7 @@ NOT_PARSED = (
     "uv run --group docs python -m sphinx -W docs build/site",
     "uv run .ci/",
     "bash .ci/",
+    "tar -czf ",
 )
 # Pages whose blocks have tests of their own, beside this module's.
 OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")

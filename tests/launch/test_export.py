@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tff_ssl
 from datasets import catalog
 from launch.outputs import run_folder
 from launch.runs import centralized, final_evaluation, stopped, training
@@ -29,25 +30,37 @@ def run(tmp_path_factory):
     saved_model.save_encoder(folder / "encoder", model, model.init(0), (8, 8, 1), view_size=16)
     settings = {
         "script": "pretrain", "dataset": "digits", "seed": 0, "labels_per_class": ["5"],
-        "label_draws": 2,
+        "label_draws": 2, "algorithm": "dcco", "encoder": "tiny", "versions": {"numpy": "1"},
+        "git_commit": "abc", "hparam": ["lambda=4"],
     }  # fmt: skip
     run_folder.write_json(folder / "config.json", settings)
+    scores = {"accuracy": 0.5, "accuracy_std": 0.1, "balanced_accuracy": 0.5}
+    baselines = {"raw_pixels": scores, "random_encoder": scores | {"accuracy": 0.4}}
+    result = {
+        "protocol": "linear",
+        "labels": 50,
+        "labels_per_class": 5,
+        "baselines": baselines,
+        **scores,
+    }
+    run_folder.write_json(folder / "result.json", [result])
     return folder
 
 
 @pytest.mark.slow
 def test_tflite_files_are_written_and_measured(project_root, run):
     result = programs.run(
-        [sys.executable, "-m", "launch.export", f"--run={run}", "--format=tflite,keras"],
+        [sys.executable, "-m", "launch.export", f"--run={run}", "--format=tflite,keras,release",
+         "--licence=cc-by-4.0", "--intended_use=Tests."],
         cwd=project_root, capture_output=True, text=True,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     folder = run / "export"
     assert {path.name for path in folder.iterdir()} == {
-        "encoder_float32.tflite", "encoder_int8.tflite", "encoder_keras", "export.json",
+        "encoder_float32.tflite", "encoder_int8.tflite", "encoder_keras", "export.json", "release",
     }  # fmt: skip
     results = {entry["name"]: entry for entry in json.loads((folder / "export.json").read_text())}
-    assert list(results) == ["encoder", "tflite float32", "tflite int8", "keras"]
+    assert list(results) == ["encoder", "tflite float32", "tflite int8", "keras", "release"]
     for name, entry in results.items():
         assert entry["milliseconds"] > 0
         (probe,) = entry["probe"]
@@ -60,6 +73,18 @@ def test_tflite_files_are_written_and_measured(project_root, run):
     assert results["tflite int8"]["bytes"] == int8.stat().st_size
     assert results["tflite float32"]["largest_difference"] < 1e-4
     assert results["tflite int8"]["largest_difference"] > 1e-4
+    assert results["release"]["largest_difference"] < 1e-5
+    card = (folder / "release" / "MODEL_CARD.md").read_text()
+    assert card.startswith("---\nlicense: cc-by-4.0\n")
+    parts = (
+        "digits",
+        "dcco",
+        "lambda=4",
+        "Tests.",
+        "| linear, 5 per class | 0.500 ± 0.100 | 0.400",
+    )
+    assert all(part in card for part in (*parts, "commit abc", "not differentially private"))
+    assert tff_ssl.load_encoder(folder / "release").image_shape == (8, 8, 1)
     # A device runs the file with nothing but TFLite.
     interpreter = tf.lite.Interpreter(model_path=str(int8))
     interpreter.allocate_tensors()
@@ -100,7 +125,11 @@ def test_a_missing_extra_is_found_before_anything_is_written(project_root, run, 
 def test_bad_input_gives_one_line(project_root, run, tmp_path):
     mistakes = {
         "--run is missing": [],
-        "--format takes tflite, keras, onnx; got 'coreml'": [f"--run={run}", "--format=coreml"],
+        "release; got 'coreml'": [
+            f"--run={run}",
+            "--format=coreml",
+        ],
+        "--licence": [f"--run={run}", "--format=release"],
         "weights.npz": [f"--run={tmp_path}"],
         "--image_size": [f"--run={run}", "--image_size=16"],
     }
