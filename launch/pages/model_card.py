@@ -1,5 +1,6 @@
 """The model card of an encoder: data, training, figures, licence, intended use and limits."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
     training = [f"{name}: {_value(flags[name])}" for name in names if flags.get(name) is not None]
     counts = [f"{name}: {run.first(name)}" for name in ("clients", "train_images")]
     versions = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
-    is_private = flags.get("dp_epsilon") or flags.get("dp_noise_multiplier")
+    epsilon = float(flags.get("dp_epsilon") or "inf")
+    is_private = math.isfinite(epsilon) or flags.get("dp_noise_multiplier")
     limits = [
         f"The weights are of one run, with seed {flags['seed']}.",
         "The figures are for the images and labels above, and may not hold for others.",
