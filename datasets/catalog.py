@@ -18,7 +18,7 @@ _NAMES = {
     "each class",
     "npz": "arrays of images, labels and clients in a file of NumPy, --data_dir=FILE.npz",
     "parquet": "encoded images in a Parquet file or a folder of them, as Hugging Face writes them",
-    "hf_disk": "encoded images in a folder that save_to_disk of Hugging Face has written",
+    "hf_disk": "encoded images in a folder that Hugging Face's Dataset has saved",
     "leaf": "FEMNIST in JSON in --data_dir, as LEAF writes it, with a client for each writer",
 }
 OWN = ("case_folder", "npz", "parquet", "hf_disk", "leaf")

@@ -331,9 +331,18 @@ class _Bar(tqdm.tqdm):
 def _release(
     manager: tff.program.ReleaseManager[Any, int], metrics: dict[str, float], round_number: int
 ) -> None:
-    """Writes the metrics of a round; in a thread, as that of a notebook runs an event loop."""
+    """Writes the metrics of a round; in a thread if this one runs an event loop, as a notebook's.
+
+    Otherwise in this thread, in which interrupts are raised.
+    """
+    releasing = manager.release(metrics, round_number)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(releasing)
+        return
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, manager.release(metrics, round_number)).result()
+        thread.submit(asyncio.run, releasing).result()
 
 
 class _Progress:
