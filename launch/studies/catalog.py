@@ -1,6 +1,7 @@
 """All experiments by name, and all claims of the papers."""
 
 from launch.studies import (
+    adapting,
     all_methods,
     dcco,
     dcco_beyond,
@@ -23,7 +24,7 @@ from launch.studies.engine.study import Study
 _MODULES = (
     dcco, dcco_revisited, dcco_table2, dcco_beyond, fedu, fedu_ablation, dec_ssl, dec_ssl_featarc,
     dec_ssl_clients, dec_ssl_skewed, denav_table2, denav, denav_influence, hetero_ssfl,
-    all_methods,
+    adapting, all_methods,
 )  # fmt: skip
 
 # Name -> the experiment, and a line that describes it.

@@ -1,0 +1,99 @@
+"""Does training on devices improve a pretrained encoder?
+
+EfficientNet-Lite0 with the weights of ImageNet, on HAM10000 (`--data_dir=HAM10000`, whose cases are
+the clients), and on photographs in an `.npz` (`--dataset=npz`), 16 of a client.
+"""
+
+from launch.studies.engine.statements import above, say
+from launch.studies.engine.study import PIXELS, At, cell, study, table
+from tff_ssl.reporting.experiment import Cell, Experiment, Table
+from tff_ssl.reporting.measured import Selector
+
+AS_IT_IS, SCRATCH = "(pretrained, as it is)", "DCCO from scratch"
+_LOCAL = (
+    "--objective=nt_xent --hparam=temperature=0.2 --hparam=local_epochs=1 --hparam=batch_size=16 "
+    "--hparam=client_optimizer=adam --hparam=client_weight_decay=0 "
+    "--hparam=learning_rate_schedule=constant"
+)
+# Row -> algorithm, its rate's hyperparameter, the rates to choose from, the chosen one, and flags.
+_METHODS = {
+    "DCCO": ("dcco", "server", ("0.0001", "0.0004", "0.0016"), "0.0004", "--hparam=lambda=10"),
+    "FedAvg": (
+        "fedavg", "client", ("0.00003", "0.0001", "0.0004"), "0.0001",
+        f"{_LOCAL} --hparam=server_optimizer=sgd --hparam=server_learning_rate=1",
+    ),
+    "FedBN": (
+        "fedbn", "client", ("0.00003", "0.0001", "0.0004"), "0.0001", f"{_LOCAL} --norm=batch",
+    ),
+}  # fmt: skip
+# Data set -> how clients divide it, and its number of classes.
+_DATA = {
+    "case_folder": ("--image_size=96 --clients_per_round=96", 7),
+    "npz": ("--partition=dirichlet --alpha=0.1 --samples_per_client=16 --clients_per_round=8", 10),
+}
+_METRICS = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
+
+
+def _run(at: At, row: str, name: str, rate: str, baselines: str = "") -> Cell:
+    algorithm, side, _, _, flags = _METHODS[row]
+    return cell(
+        name, f"--dataset={at.data} {_DATA[at.data][0]} --algorithm={algorithm} {flags}",
+        f"--hparam={side}_learning_rate={rate} --init_from=efficientnet_lite0 --projector=64",
+        f"--views=crop_flip {at.length(at(20, 500))} --labels_per_class=5 --label_draws=20",
+        f"--baselines={baselines} --personalized_clients=0",
+    )  # fmt: skip
+
+
+@study("Pretrained weights on devices, {on_data}at {scale} scale", cpu="case_folder")
+def adapting(at: At) -> Experiment:
+    """Whether federated training improves EfficientNet-Lite0's weights of ImageNet.
+
+    Nothing of this is published. Rates were chosen by `adapting_rates`. Views are 96 pixels wide.
+    FedBN's clients keep their batch norms; the others have the moving averages of ImageNet as a
+    part of scales and offsets. From scratch, DCCO trains its default encoder with its default
+    preset on the same clients.
+    """
+    cells = [
+        _run(at, row, row.lower(), rate, "raw_pixels" if row == "DCCO" else "")
+        for row, (*_, rate, _) in _METHODS.items()
+    ]
+    divided, classes = _DATA[at.data]
+    cells.append(cell(
+        "scratch", "--flagfile=launch/presets/case_folder/dcco.flags", f"--dataset={at.data}",
+        divided.replace("--image_size=96", ""), at.length(),
+        "--labels_per_class=5 --label_draws=20 --baselines=",
+    ))  # fmt: skip
+    rows = {AS_IT_IS: "dcco", **{row: row.lower() for row in _METHODS}, SCRATCH: "scratch"}
+    tables = {key: _table(metric, 5 * classes, rows) for key, metric in _METRICS.items()}
+    statements = [
+        say(shown, "helps", f"{row} improves the pretrained encoder ({shown.columns[0]})",
+            above(row, AS_IT_IS, shown.columns[0]))
+        for shown in tables.values() for row in _METHODS
+    ]  # fmt: skip
+    return at.build(cells, tables, statements)
+
+
+def _table(metric: str, labels: int, rows: dict[str, str]) -> Table:
+    selector, column = Selector("linear", labels, metric), metric.replace("_", " ")
+    return table(
+        f"Linear probe, five labels a class, {column}", selector, [column], rows,
+        untrained={PIXELS: "DCCO"},
+        selectors={AS_IT_IS: selector._replace(baseline="pretrained_encoder")},
+    )  # fmt: skip
+
+
+@study("Rates for pretrained weights, {on_data}at {scale} scale", cpu="case_folder")
+def adapting_rates(at: At) -> Experiment:
+    """The learning rates of adapting, three for each algorithm.
+
+    Run this with `--seeds=1`. What counts are the choices on training images, which
+    `launch/studies/adapting.py` takes over.
+    """
+    cells, choices = [], {}
+    for row, (_, _, rates, *_) in _METHODS.items():
+        choices[row] = [f"{row.lower()}_{rate}" for rate in rates]
+        cells += [_run(at, row, name, rate) for name, rate in zip(choices[row], rates, strict=True)]
+    selector = Selector("linear", 5 * _DATA[at.data][1], "balanced_accuracy")
+    rows = {row: row for row in choices}
+    shown = table("Linear probe, balanced accuracy", selector, ["at the chosen rate"], rows)
+    return at.build(cells, shown, [], choices=choices)
