@@ -67,7 +67,15 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"tff_ssl.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'tff_ssl' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    try:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "launch":
+            raise
+        raise ImportError(
+            f"tff_ssl.{name} needs launch/, which the wheel does not have: start Python in the "
+            "folder of the project, or add it to PYTHONPATH"
+        ) from error
 
 
 def _end_quietly() -> None:
