@@ -17,10 +17,9 @@ from datasets.image_dataset import ImageDataset
 from datasets.listing import Layout, Listing
 
 
-def layout(data_dir: str | os.PathLike[str] | None) -> Layout:
+def layout(root: pathlib.Path) -> Layout:
     """The layout of a folder; that of cases if there is no such folder."""
-    root = pathlib.Path(data_dir or "")
-    if not data_dir or not root.is_dir() or (root / METADATA).exists():
+    if not root.is_dir() or (root / METADATA).exists():
         return Layout.CASES
     return Layout.CLASSES if class_folders.has_classes(root) else Layout.IMAGES
 

@@ -1,7 +1,10 @@
 """Data sets by name: scikit-learn's digits, CIFAR, any TFDS image set, and your own images."""
 
+import functools
 import os
 import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +24,27 @@ _NAMES = {
     "hf_disk": "encoded images in a folder that Hugging Face's Dataset has saved",
     "leaf": "FEMNIST in JSON in --data_dir, as LEAF writes it, with a client for each writer",
 }
-OWN = ("case_folder", "npz", "parquet", "hf_disk", "leaf")
+
+
+class _Own(NamedTuple):
+    """Your own images: functions of their folder or file."""
+
+    layout: Callable[[pathlib.Path], Layout]
+    check: Callable[[pathlib.Path], Listing]
+
+
+_OWN = {
+    "case_folder": _Own(case_folder.layout, case_folder.check),
+    "npz": _Own(array_files.npz_layout, array_files.check_npz),
+    **{
+        name: _Own(
+            functools.partial(arrow_files.layout, name), functools.partial(arrow_files.check, name)
+        )
+        for name in ("parquet", "hf_disk")
+    },
+    "leaf": _Own(lambda root: Layout.CASES, array_files.check_leaf),
+}
+OWN = tuple(_OWN)
 
 
 def names() -> dict[str, str]:
@@ -39,15 +62,12 @@ def is_own(name: str) -> bool:
 
 def layout(name: str, data_dir: str | os.PathLike[str] | None) -> Layout:
     """How your own images are sorted; by cases if they cannot be read."""
-    root = pathlib.Path(data_dir or "")
+    if not data_dir:
+        return Layout.CASES
     try:
-        if name == "npz":
-            return array_files.npz_layout(root)
-        if name in ("parquet", "hf_disk"):
-            return arrow_files.layout(name, root)
+        return _OWN[name].layout(pathlib.Path(data_dir))
     except DatasetError:
         return Layout.CASES
-    return Layout.CASES if name == "leaf" else case_folder.layout(data_dir)
 
 
 def check(name: str, data_dir: str | os.PathLike[str] | None) -> Listing:
@@ -58,12 +78,7 @@ def check(name: str, data_dir: str | os.PathLike[str] | None) -> Listing:
     """
     if not data_dir:
         raise DatasetError(f"--data_dir is needed for --dataset={name}: {_NAMES[name]}")
-    root = pathlib.Path(data_dir)
-    if name == "npz":
-        return array_files.check_npz(root)
-    if name == "leaf":
-        return array_files.check_leaf(root)
-    return case_folder.check(root) if name == "case_folder" else arrow_files.check(name, root)
+    return _OWN[name].check(pathlib.Path(data_dir))
 
 
 def load(

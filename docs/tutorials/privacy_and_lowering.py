@@ -62,7 +62,6 @@ task = tff_ssl.Task(
     rounds=100,
     objective="nt_xent",
 )
-tf.get_logger().setLevel("CRITICAL")  # TFF's aggregator has checks that TensorFlow complains of.
 secure = tff.learning.secure_aggregator()
 algorithm = tff_ssl.build_algorithm("fedavg", task, update_aggregator=secure)
 

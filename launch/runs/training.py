@@ -75,8 +75,9 @@ def train_and_probe(
 
 
 def _advice(dataset: ImageDataset, config: RunConfig) -> list[str]:
-    """A line on pretrained weights, for photographs of one's own that start without them."""
-    if not catalog.is_own(dataset.name) or config.model.init_from:
+    """A line on pretrained weights, for RGB images of one's own that start without them."""
+    is_rgb = dataset.train.images.shape[-1] == 3  # As the images of ImageNet.
+    if not catalog.is_own(dataset.name) or not is_rgb or config.model.init_from:
         return []
     return [
         "note: few photographs are often encoded better from pretrained weights "

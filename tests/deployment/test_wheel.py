@@ -25,6 +25,17 @@ assert "tensorflow_federated" not in sys.modules
 np.save("features.npy", features)
 """
 
+OF_THE_SCRIPTS = """
+import tff_ssl
+
+try:
+    tff_ssl.train
+except ImportError as error:
+    assert str(error).startswith("tff_ssl.train needs launch/"), error
+else:
+    raise AssertionError("the wheel has the scripts")
+"""
+
 
 @pytest.fixture(scope="module")
 def wheel(project_root, tmp_path_factory):
@@ -74,6 +85,7 @@ def test_the_wheel_works_beside_the_pins_in_a_new_environment(project_root, whee
     run(*install, wheel)
 
     run(python, "-W", "ignore", "-c", ENCODE)
+    run(python, "-W", "ignore", "-c", OF_THE_SCRIPTS)
     encode = saved_model.encoder_function(model, 16)
     expected = encode(weights, IMAGES).numpy()
     np.testing.assert_allclose(np.load(tmp_path / "features.npy"), expected, rtol=1e-4, atol=1e-5)

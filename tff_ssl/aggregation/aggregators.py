@@ -16,20 +16,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
-from tensorflow_federated.python.aggregators import primitives
 
+from tff_ssl.aggregation import secure_bounds  # noqa: F401
 from tff_ssl.errors import ConfigurationError
 
 # Smaller tensors (biases, norms) are not quantized: they cost few bytes, and errors in them matter.
 _MIN_QUANTIZED_SIZE = 256
 # Largest metric of a client in a secure sum: counts have 20 bits, losses lie in +-(2^20 - 1).
 _LARGEST_METRIC = 2**20 - 1
-# TFF checks the bounds of a secure sum on the clients, in a function that is no `tf.function`, as
-# it is on the server. The check was therefore lost, with an error message for each tensor: "Object
-# was never used".
-primitives._client_tensor_shift_for_secure_sum = tf.function(
-    primitives._client_tensor_shift_for_secure_sum, autograph=False
-)
 
 WeightedFactory: TypeAlias = tff.aggregators.WeightedAggregationFactory
 UnweightedFactory: TypeAlias = tff.aggregators.UnweightedAggregationFactory

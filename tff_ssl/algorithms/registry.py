@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tff_ssl.aggregation import secure_bounds  # noqa: F401
 from tff_ssl.algorithms import (
     fedavg,
     fedbn,

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from datasets.image_dataset import Split
+from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
 from launch.outputs import commands
 from launch.pages import run_page
 from launch.probes import personalized, result_text
 from launch.runs import final_evaluation, training
+from tests.launch import configs
 from tests.launch.pages import run_folders
 
 
@@ -136,3 +137,16 @@ def test_a_run_that_is_stopped_while_its_page_is_drawn_stops(tmp_path, monkeypat
     monkeypatch.setattr(run_page, "compute", stop)
     with pytest.raises(KeyboardInterrupt):
         training._write_page(tmp_path, dataset, dataset.train, {}, RunConfig())
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "flags", "is_advised"),
+    [("case_folder", 3, [], True), ("npz", 3, [], True), ("npz", 1, [], False),
+     ("cifar10", 3, [], False), ("case_folder", 3, ["--init_from=efficientnet_lite0"], False)],
+)  # fmt: skip
+def test_pretrained_weights_are_named_after_runs_on_own_rgb_images(
+    name, channels, flags, is_advised
+):
+    split = Split(np.zeros([1, 8, 8, channels], np.uint8), np.zeros(1, np.int32), np.arange(1))
+    dataset = ImageDataset(name, split, split, ("a",))
+    assert bool(training._advice(dataset, configs.run(*flags))) == is_advised
