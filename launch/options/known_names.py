@@ -4,29 +4,38 @@ import ast
 import difflib
 import functools
 import pathlib
+import sys
 
 import tff_ssl
 from launch.options import settings
 from launch.options.settings import Settings
 from tff_ssl.errors import ConfigurationError
 
-# Flag -> file and variable of the registry that has its names.
+# Flag -> module and variable of the registry that has its names.
 _REGISTRIES = {
-    "algorithm": ("algorithms/registry.py", "ALGORITHMS"),
-    "algorithms": ("algorithms/registry.py", "ALGORITHMS"),
-    "objective": ("objectives/registry.py", "OBJECTIVES"),
-    "views": ("views/policies.py", "POLICIES"),
+    "algorithm": ("tff_ssl.algorithms.registry", "ALGORITHMS"),
+    "algorithms": ("tff_ssl.algorithms.registry", "ALGORITHMS"),
+    "objective": ("tff_ssl.objectives.registry", "OBJECTIVES"),
+    "views": ("tff_ssl.views.policies", "POLICIES"),
 }
 
 
-@functools.cache
 def names(flag: str) -> tuple[str, ...]:
-    """The names that a flag takes, read from the source of their registry.
+    """The names that a flag takes.
 
-    An import of the registry would import TensorFlow, which takes seconds.
+    A registry that is not loaded is read as source: its import would import TensorFlow, which takes
+    seconds. One that is loaded may have entries that a program added.
     """
-    file, variable = _REGISTRIES[flag]
-    path = pathlib.Path(str(tff_ssl.__file__)).parent / file
+    module, variable = _REGISTRIES[flag]
+    if module in sys.modules:
+        return tuple(getattr(sys.modules[module], variable))
+    return _in_source(module, variable)
+
+
+@functools.cache
+def _in_source(module: str, variable: str) -> tuple[str, ...]:
+    folder = pathlib.Path(str(tff_ssl.__file__)).parent
+    path = folder.joinpath(*module.split(".")[1:]).with_suffix(".py")
     for node in ast.parse(path.read_text()).body:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
             continue
