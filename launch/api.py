@@ -3,7 +3,6 @@
 They use what the scripts use: the same options and default presets, rounds and evaluation.
 """
 
-import csv
 import dataclasses
 import difflib
 import functools
@@ -29,6 +28,7 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import features, linear_probe
 from tff_ssl.kinds.protocol import PlannedRun
 from tff_ssl.models.dual_encoder import EncoderNetwork
+from tff_ssl.reporting import checked_files
 
 Callback = Callable[[int, dict[str, float]], None]
 _PROTOCOLS = ("linear", "knn")
@@ -146,10 +146,8 @@ def load_run(folder: str | pathlib.Path) -> Run:
       ConfigurationError: If the folder holds no encoder, or a damaged one.
     """
     folder = pathlib.Path(folder)
-    metrics: list[dict[str, float]] = []
-    if (folder / "metrics.csv").exists():
-        with open(folder / "metrics.csv", newline="") as file:
-            metrics = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+    path = folder / "metrics.csv"
+    metrics = checked_files.read_metrics(path) if path.exists() else []
     return Run(load_encoder(folder), metrics, folder)
 
 

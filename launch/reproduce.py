@@ -112,11 +112,11 @@ def main(args: ReproduceConfig) -> None:
 
 def _take_over(args: ReproduceConfig) -> ReproduceConfig:
     """Takes over flags that are not given from `--output_dir`, or from `--import_from`."""
-    from tff_ssl.reporting import records
+    from tff_ssl.reporting import checked_files, records
 
     folder = pathlib.Path(args.output_dir) if args.output_dir else None
     if folder and (folder / records.IDENTITY).exists():
-        before = records.read_json(folder / records.IDENTITY)
+        before = checked_files.read_json(folder / records.IDENTITY, {"experiment": str})
     elif args.import_from:
         before = records.read_file(pathlib.Path(args.import_from)).identity
     else:

@@ -139,11 +139,11 @@ def _shared_flags(config: SweepConfig) -> list[str]:
 
 def _claim(folder: pathlib.Path, flags: Sequence[str]) -> None:
     """Locks the folder, and records the shared flags; they are the same when it continues."""
-    from tff_ssl.reporting import records
+    from tff_ssl.reporting import checked_files
 
     path = folder / _IDENTITY
     if path.exists():
-        before = records.read_json(path)["flags"]
+        before = checked_files.read_json(path, {"flags": [str]})["flags"]
         if before != list(flags):
             raise ConfigurationError(
                 f"--output_dir={folder} holds a sweep with other flags "

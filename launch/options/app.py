@@ -2,6 +2,7 @@
 
 import atexit
 import faulthandler
+import io
 import os
 import pathlib
 import resource
@@ -21,7 +22,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 from absl import flags, logging
 
 from launch.options import command_line, help_text, presets, resuming, settings
-from launch.outputs import commands
+from launch.outputs import commands, run_folder
 from tff_ssl import errors
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
@@ -53,10 +54,12 @@ def run(script: Script) -> None:
     """Reads the flags and runs a script; the exit code is 0 only if the script succeeds."""
     # Registered first, so that the functions that remove files run before it.
     atexit.register(_end_if_interrupted)
+    _print_in_any_encoding()
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
     before: dict[str, Any] = {}
     try:
+        presets.check(argv)
         before = resuming.find(argv, script.name) if script.resumes else {}
     except errors.ConfigurationError as error:
         sys.exit(f"error: {error}")
@@ -90,11 +93,20 @@ def run(script: Script) -> None:
         files = [presets.shown(path) for path in presets.files(argv)]
         if files and not values.get("list"):
             print(f"preset: {', '.join(map(str, files))}", flush=True)
+        if not values.get("list") and not values.get("run"):  # Others write in the run's folder.
+            run_folder.check_place(pathlib.Path(values.get("output_dir") or "."))
         if values.get("require_private_worker"):
             os.environ[REQUIRE_PRIVATE_WORKER] = "1"
         script.main(config)
 
     _guarded(main, argv)
+
+
+def _print_in_any_encoding() -> None:
+    """Prints "?" for characters that the terminal's encoding lacks, or a file name cannot have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _silence_warnings() -> None:
@@ -155,8 +167,18 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
+        _exit_if_moved()
         message = presets.explain(" ".join(str(error).split()), argv)
         sys.exit(f"error: {message}{_remedy(error)}")
+
+
+def _exit_if_moved() -> None:
+    """Ends the script with its own message if a folder was moved or deleted below its run."""
+    for folder in run_folder.moved():
+        sys.exit(
+            f"error: {folder} was moved or deleted while the run wrote in it: move it back, if it "
+            "still exists, and continue it with --resume"
+        )
 
 
 def _remedy(error: BaseException) -> str:
@@ -168,11 +190,8 @@ def _remedy(error: BaseException) -> str:
 
 def _print_command_to_continue() -> None:
     """Prints the command that resumes the run of this process, if it has started one."""
-    if "launch.outputs.run_folder" in sys.modules:
-        from launch.outputs import run_folder
-
-        for command in run_folder.commands_to_resume():
-            print(f"{commands.CONTINUE}{command}", flush=True)
+    for command in run_folder.commands_to_resume():
+        print(f"{commands.CONTINUE}{command}", flush=True)
 
 
 def _check_docstrings() -> None:

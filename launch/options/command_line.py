@@ -7,6 +7,7 @@ from absl import flags
 
 from launch.options import data, known_names, resuming, settings
 from launch.options.settings import Config
+from tff_ssl.errors import ConfigurationError
 
 
 def parse(
@@ -30,6 +31,12 @@ def parse(
     own = settings.settings(cls, script)
     # An empty value takes back a flag that is not recorded.
     given = [n for n in own if values[n].present and (own[n].recorded or values[n].value)]
+    for name in given:
+        # Such as `--data_dir=$FOLDER` without the variable, which would be the working directory.
+        if values[name].value == "":
+            raise ConfigurationError(
+                f"--{name}= is empty: give it a value, or leave it out (is a variable not set?)"
+            )
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
     known_names.check(config)
     resumed = resuming.resumed(config, before) if before else config

@@ -19,6 +19,11 @@ def load_dataset(data: DataConfig) -> ImageDataset:
 
 def check_folder(dataset: str | None, data_dir: str | None, given: Collection[str]) -> None:
     """Raises `ConfigurationError` if `--data_dir` is given, and the data set does not read it."""
+    if data_dir is not None and pathlib.Path(data_dir).absolute() == pathlib.Path("/"):
+        raise ConfigurationError(
+            f"--data_dir={data_dir} is the root of all files: give the folder of the images (is a "
+            "variable not set?)"
+        )
     if "data_dir" in given and dataset == "digits":
         kinds = {".npz": "npz", ".parquet": "parquet"}
         kind = kinds.get(pathlib.Path(data_dir or "").suffix, "case_folder")

@@ -86,6 +86,13 @@ def files(argv: Sequence[str]) -> list[pathlib.Path]:
     return [pathlib.Path(text) for text in given(argv, "flagfile")]
 
 
+def check(argv: Sequence[str]) -> None:
+    """Raises `ConfigurationError` for a preset that cannot be read, or that includes itself."""
+    for preset in files(argv):
+        for _ in _read(preset):
+            pass
+
+
 def expand(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line, with those of its presets in place of `--flagfile`."""
     return flags.FlagValues().read_flags_from_files(list(arguments))
@@ -108,12 +115,25 @@ def explain(message: str, argv: Sequence[str]) -> str:
     return f"{message} ({'; '.join(sources)})" if sources else message
 
 
-def _read(path: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+def _read(
+    path: pathlib.Path, inside: Sequence[pathlib.Path] = ()
+) -> Iterator[tuple[str, pathlib.Path]]:
     """The flags of a preset and of the presets it includes, in order, with their files."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    for line in map(str.strip, lines):
+    if path in inside:
+        raise ConfigurationError(f"--flagfile={path} includes itself: remove that line")
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if "\0" in text:
+            raise ValueError("it has a zero byte")
+    except ValueError as error:
+        raise ConfigurationError(f"--flagfile={path} is no text file in UTF-8 ({error})") from error
+    if text.startswith("\ufeff"):
+        raise ConfigurationError(
+            f"--flagfile={path} begins with a byte order mark: save it as UTF-8 without one"
+        )
+    for line in map(str.strip, text.splitlines()):
         name, _, value = line.lstrip("-").partition("=")
         if line.startswith("-") and name == "flagfile":
-            yield from _read(pathlib.Path(value))
+            yield from _read(pathlib.Path(value), (*inside, path))
         elif line.startswith("-"):
             yield f"hparam={value.partition('=')[0]}" if name == "hparam" else name, path

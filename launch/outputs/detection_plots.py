@@ -1,6 +1,5 @@
 """Pictures of a fine-tuning for detection: detections in images, and learning curves."""
 
-import csv
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from matplotlib.patches import Rectangle
 
 from datasets.coco_folder import CocoImages
 from launch.outputs import plots
+from tff_ssl.reporting import checked_files
 
 _COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 _OPACITY = 0.45
@@ -96,9 +96,5 @@ def draw_curves(folder: pathlib.Path, starts: Sequence[str], path: pathlib.Path)
 
 def _points(metrics_csv: pathlib.Path, column: str) -> list[tuple[float, float]]:
     """Step and value of the rows that have a value in a column."""
-    with open(metrics_csv, newline="") as file:
-        return [
-            (float(row["round"]), float(row[column]))
-            for row in csv.DictReader(file)
-            if row.get(column)
-        ]
+    rows = checked_files.read_metrics(metrics_csv)
+    return [(row["round"], row[column]) for row in rows if column in row]

@@ -1,6 +1,7 @@
 """The file `partition.json` of a run: how its clients divide the training images."""
 
 import hashlib
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,9 +9,17 @@ import numpy as np
 
 from datasets import describe
 from datasets.image_dataset import Split
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.reporting import checked_files
 
 SHOWN_CLIENTS = 24  # Clients whose classes are recorded, evenly chosen.
 _COUNTED_CLIENTS = 5000  # Clients whose classes are counted; it bounds memory and time.
+_SPREAD = {"min": int, "max": int}
+_FORM = {
+    "clients": int, "examples": int, "examples_left_out": int, "emd": (float, None),
+    "client_sizes": _SPREAD, "classes_per_client": _SPREAD, "class_names": [str],
+    "shown": [{"client": int, "size": int, "counts": {str: int}}],
+}  # fmt: skip
 
 
 def describe_clients(
@@ -46,6 +55,22 @@ def describe_clients(
             for row in shown
         ],
     }
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a `partition.json`.
+
+    Raises:
+      ConfigurationError: If it is damaged.
+    """
+    record = checked_files.read_json(path, _FORM)
+    classes = set(map(str, range(len(record["class_names"]))))
+    if not all(client["counts"].keys() <= classes for client in record["shown"]):
+        raise ConfigurationError(
+            f"{path} counts images of a class that it does not name: put back a whole one, or "
+            "delete the run's folder"
+        )
+    return record
 
 
 def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarray | None) -> str:

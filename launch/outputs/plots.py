@@ -1,6 +1,5 @@
 """Writes pictures, and draws the learning curves of a run."""
 
-import csv
 import os
 import pathlib
 from collections.abc import Iterable
@@ -9,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from tff_ssl.reporting import checked_files
 
 # Panels: title, and the columns of metrics.csv with their labels, drawn in the order of the styles.
 _PANELS = (
@@ -40,15 +41,14 @@ def read_panels(metrics_csv: pathlib.Path) -> list[Panel]:
     mean kernel, and the kNN monitor, as far as they were logged; the loss always has a panel. The
     kNN monitor of a network without a server also has panels over simulated time and samples.
     """
-    with open(metrics_csv, newline="") as file:
-        rows = list(csv.DictReader(file))
-    logged = {name for row in rows for name, value in row.items() if value}
+    rows = checked_files.read_metrics(metrics_csv)
+    logged = {name for row in rows for name in row}
     shown = [panel for panel in _PANELS if logged & panel[1].keys()] or _PANELS[:1]
-    rounds = [float(row["round"]) for row in rows]
+    rounds = [row["round"] for row in rows]
     panels = [(*panel, "round", rounds) for panel in shown]
     for label, cost in _COSTS.items():
         if cost in logged and _KNN in shown:
-            spent = np.cumsum([float(row[cost]) for row in rows])
+            spent = np.cumsum([row.get(cost, 0) for row in rows])
             panels.append((*_KNN, label, spent.tolist()))
     return [
         Panel(
@@ -56,7 +56,7 @@ def read_panels(metrics_csv: pathlib.Path) -> list[Panel]:
             x_label,
             {
                 label: np.array(
-                    [(at, float(row[name])) for at, row in zip(x, rows, strict=True) if row[name]]
+                    [(at, row[name]) for at, row in zip(x, rows, strict=True) if name in row]
                 )
                 for name, label in columns.items()
                 if name in logged

@@ -21,8 +21,9 @@ _CHANGEABLE_FLAGS = {
     "label_draws", "baselines", "per_case", "probe", "also_logistic", "personalized_clients",
     "require_private_worker",
 }  # fmt: skip
-# Folders that this process has locked, by absolute path; the locks end with it.
-_locked: dict[pathlib.Path, pathlib.Path] = {}
+# Folders that this process has locked, and their descriptors, by absolute path; the locks end with
+# the process.
+_locked: dict[pathlib.Path, tuple[pathlib.Path, int]] = {}
 # Entries of `config.json` besides the flags of the run.
 _ABOUT = ("given", "versions", "git_commit", "rounds_before")
 _OF_SEED = "seed_"  # Start of the name of a run's folder, with `--seeds`.
@@ -79,7 +80,20 @@ def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection
 
 def commands_to_resume() -> list[str]:
     """The commands that continue the runs in the folders that this process has locked."""
-    return [resume_command(folder) for folder in _locked.values() if read_flags(folder)]
+    return [resume_command(folder) for folder, _ in _locked.values() if read_flags(folder)]
+
+
+def moved() -> list[pathlib.Path]:
+    """The folders that this process has locked and that are no longer at their paths."""
+    folders = []
+    for path, (folder, descriptor) in _locked.items():
+        try:
+            is_same = os.path.samestat(path.stat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            folders.append(folder)
+    return folders
 
 
 def resume_command(folder: pathlib.Path) -> str:
@@ -90,9 +104,17 @@ def resume_command(folder: pathlib.Path) -> str:
 
 def make(folder: pathlib.Path) -> None:
     """Creates an output folder if it does not exist."""
+    check_place(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_place(folder: pathlib.Path) -> None:
+    """Raises `ConfigurationError` if a folder cannot be created or written to."""
+    existing = folder.absolute()
+    while not os.path.lexists(existing):
+        existing = existing.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ConfigurationError(
             f"--output_dir={folder} cannot be written to: {error.strerror}"
@@ -110,9 +132,9 @@ def lock(folder: pathlib.Path, flag: str = "--output_dir") -> None:
         os.close(descriptor)
         message = f"{flag}={folder} is in use: another process runs in it"
         raise ConfigurationError(message) from None
-    except OSError:  # The file system has no locks.
-        os.close(descriptor)
-    _locked[folder.resolve()] = folder
+    except OSError:
+        pass  # The file system has no locks.
+    _locked[folder.resolve()] = folder, descriptor
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """The files of a run that its page needs."""
 
-import csv
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from launch.outputs import run_folder
+from launch.outputs import partition_record, run_folder
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.reporting import records
+from tff_ssl.reporting import checked_files, records
 
 
 class RunFiles(NamedTuple):
@@ -19,7 +18,7 @@ class RunFiles(NamedTuple):
     config: Mapping[str, Any]  # Result of `run_folder.read_config`.
     # Entries of `result.json` and `result_*.json`; none if the run has not ended.
     results: list[Mapping[str, Any]]
-    metrics: list[Mapping[str, str]]  # Rows of `metrics.csv`, texts by the name of the column.
+    metrics: list[dict[str, float]]  # Result of `checked_files.read_metrics`.
     partition: Mapping[str, Any] | None  # Content of `partition.json`; None if the run has none.
 
     @property
@@ -49,7 +48,7 @@ class RunFiles(NamedTuple):
 
     def column(self, name: str) -> np.ndarray:
         """The numbers of a column of `metrics.csv`, float64; empty if it has no such column."""
-        return np.array([float(row[name]) for row in self.metrics if row.get(name)])
+        return np.array([row[name] for row in self.metrics if name in row], np.float64)
 
 
 def of_evaluation(run: pathlib.Path, output: pathlib.Path, flags: Mapping[str, Any]) -> RunFiles:
@@ -72,14 +71,10 @@ def read(folder: pathlib.Path) -> RunFiles:
         path = folder / "config.json"
         raise ConfigurationError(f"{folder} holds no run of pretrain or centralized: no {path}")
     metrics_csv, partition = folder / "metrics.csv", folder / "partition.json"
-    metrics: list[Mapping[str, str]] = []
-    if metrics_csv.exists():
-        with open(metrics_csv, newline="") as file:
-            metrics = list(csv.DictReader(file))
     return RunFiles(
         folder,
         config,
         records.entries(records.read_results(folder)),
-        metrics,
-        records.read_json(partition) if partition.exists() else None,
+        checked_files.read_metrics(metrics_csv) if metrics_csv.exists() else [],
+        partition_record.read(partition) if partition.exists() else None,
     )

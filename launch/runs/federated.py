@@ -1,7 +1,6 @@
 """Simulates a pretraining run, from its configuration to its results."""
 
 import contextlib
-import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -161,7 +160,7 @@ def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> N
     path, train = folder / "partition.json", clients.dataset.train
     digest = partition_record.digest(train, clients.indices, clients.server_images)
     if resume and path.exists():
-        before = json.loads(path.read_text()).get("digest", digest)
+        before = partition_record.read(path).get("digest", digest)
         if before != digest:
             # Otherwise the states that clients keep would belong to other clients' images.
             raise ConfigurationError(

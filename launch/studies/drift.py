@@ -59,6 +59,7 @@ def main(args: DriftConfig) -> None:
         for means_follow in ((True,) if steps == 1 else (True, False))
     ]  # fmt: skip
     folder = output_folder.choose(args.output.output_dir, f"drift-{args.data.dataset}")
+    run_folder.make(folder)
     print(
         f"drift of dcco with {args.objective} on {args.data.dataset} from centralized steps, after "
         f"{args.rounds} steps of training; results go to {folder}/",
@@ -76,7 +77,6 @@ def main(args: DriftConfig) -> None:
                 flush=True,
             )
             rows.append(setting | drift._asdict())
-    folder.mkdir(parents=True, exist_ok=True)
     run_folder.write_json(folder / "drift.json", rows)
     print(f"\nwritten to {folder / 'drift.json'}")
 

@@ -71,6 +71,7 @@ def main(args: RoutesConfig) -> None:
         limit = navigator.papers_limit(args.steps, args.num_clients)
         args = dataclasses.replace(args, selection_limit=limit)
     folder = output_folder.choose(args.output_dir, "routes")
+    run_folder.make(folder)
     print(
         f"Plans the routes of {args.steps} steps by {len(navigator.FORMULAS)} formulas through "
         f"{args.networks:,} networks of {args.num_clients} clients,\nwhich are selected at most "
@@ -85,7 +86,6 @@ def main(args: RoutesConfig) -> None:
             for formula, costs in summary.items()
         },
     }
-    folder.mkdir(parents=True, exist_ok=True)
     run_folder.write_json(folder / "routes.json", report)
     _draw(summary, folder / "routes.png")
     header = ["mean (95 percent interval)", *(title for title, _, _ in _COLUMNS.values())]

@@ -5,7 +5,6 @@ files of all its processes are sampled every second. The first twentieth of the 
 because graphs are still being built and memory pools filled.
 """
 
-import csv
 import dataclasses
 import pathlib
 import subprocess
@@ -47,6 +46,7 @@ _MAX_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
 
 def main(args: SoakConfig) -> None:
     from launch.benchmarks import processes
+    from tff_ssl.reporting import checked_files
     from tff_ssl.runtime import child_process
 
     folder = output_folder.choose(args.output.output_dir, "soak")
@@ -71,8 +71,7 @@ def main(args: SoakConfig) -> None:
                 raise
         if process.returncode:
             raise TrainingError(f"the run failed: see {folder / 'log.txt'}")
-        with open(run / "metrics.csv", newline="") as file:
-            seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
+        seconds = [row["seconds"] for row in checked_files.read_metrics(run / "metrics.csv")]
     result = {"algorithm": args.algorithm, "rounds": args.rounds, "looks": len(observations)}
     result |= processes.first_and_last_tenth(observations, seconds, args.rounds)
     run_folder.write_json(folder / "soak.json", result)

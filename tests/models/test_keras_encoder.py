@@ -85,7 +85,7 @@ def assert_near(actual, expected, tolerance):
 
 
 def assert_exact(actual, keras, exact, tolerance):
-    """That each array is within the tolerance of the exact one, or off by no more than Keras twice."""
+    """Arrays are within the tolerance of the exact ones, or off by at most twice Keras's error."""
     largest = max(np.abs(array).max() for array in exact)
 
     def error(arrays):
@@ -118,7 +118,9 @@ def test_frozen_batch_norm_is_keras_in_inference(build, side):
     shared = gradients.keys() & expected.keys()
     of_norms = {name for name in expected if "gamma" in name or "beta" in name}
     assert shared >= expected.keys() - of_norms
-    assert_exact(*([named[name] for name in shared] for named in (gradients, expected, exact)), 1e-4)
+    assert_exact(
+        *([named[name] for name in shared] for named in (gradients, expected, exact)), 1e-4
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ A line of the file is a JSON object:
 Partitions and cells are sorted by name and runs by seed, so that versions can be compared.
 """
 
-import csv
 import dataclasses
 import json
 import pathlib
@@ -20,8 +19,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.reporting import checked_files
 
 # Columns of metrics.csv with costs of a round; the first two only without a server.
+# Forms of entries of a result that pages read, if it has them.
+_NUMBER = (float, None)
+_FORMS = {
+    **dict.fromkeys(
+        ("accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std",
+         "effective_rank", "effective_rank_untrained", "test_examples", "train_images",
+         "bytes_down_per_client_and_round", "bytes_up_per_client_and_round", "draws"), _NUMBER,
+    ),
+    "baselines": {str: {"accuracy": _NUMBER}}, "class_accuracies": {str: _NUMBER},
+}  # fmt: skip
 COSTS = ("simulated_time", "examples_trained", "bytes")
 IDENTITY = "experiment.json"  # File that identifies the reproduction in a folder of runs.
 SUMMARY = "done.json"  # File in the folder of a run that is done.
@@ -78,16 +88,6 @@ class Records:
         return [run for cell in sorted(self.runs) for run in self.of_cell(cell)]
 
 
-def read_json(path: pathlib.Path) -> Any:
-    """Reads a JSON file of a run; a ConfigurationError if it cannot be read."""
-    try:
-        return json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise ConfigurationError(
-            f"{path} cannot be read ({error}): put back a whole one, or delete the run's folder"
-        ) from error
-
-
 def read_folder(folder: pathlib.Path) -> Records:
     """Reads the records of a folder of runs; the run of cell C with seed s is in `C/seed<s>/`.
 
@@ -103,9 +103,9 @@ def read_folder(folder: pathlib.Path) -> Records:
     partitions = {
         path.parent.name: content["picture"]
         for path in folder.glob("partitions/*/partition.json")
-        if "picture" in (content := read_json(path))
+        if "picture" in (content := checked_files.read_json(path))
     }
-    return Records(read_json(identity) if identity.exists() else {}, runs, partitions)
+    return Records(checked_files.read_json(identity) if identity.exists() else {}, runs, partitions)
 
 
 def read_run(folder: pathlib.Path) -> Run:
@@ -116,7 +116,7 @@ def read_run(folder: pathlib.Path) -> Run:
         read_results(folder),
         summary,
         # The file itself shows the failure, whatever it contains.
-        {"reason": "", **read_json(failed)} if failed.exists() else {},
+        {"reason": "", **checked_files.read_json(failed)} if failed.exists() else {},
         {} if "knn" in summary else summarize_training(folder),
     )
 
@@ -127,7 +127,9 @@ def read_results(folder: pathlib.Path) -> dict[str, Any]:
     Raises:
       ConfigurationError: If a file cannot be read, or an entry lacks protocol or labels.
     """
-    results = {path.stem: read_json(path) for path in sorted(folder.glob("result*.json"))}
+    results = {
+        path.stem: checked_files.read_json(path) for path in sorted(folder.glob("result*.json"))
+    }
     for name, content in results.items():
         _check_result(content, f"{folder}/{name}.json", "delete the run's folder")
     return results
@@ -141,15 +143,16 @@ def entries(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def read_summary(folder: pathlib.Path) -> dict[str, Any]:
     """Reads the summary of a run's folder, see `Run.summary`."""
     path = folder / SUMMARY
-    return dict(read_json(path)) if path.exists() else {}
+    return dict(checked_files.read_json(path)) if path.exists() else {}
 
 
 def _check_result(content: Any, where: str, remedy: str) -> None:
-    if not all(
-        isinstance(entry, dict) and {"protocol", "labels"} <= entry.keys()
-        for entry in _as_list(content)
-    ):
-        raise ConfigurationError(f"{where} has an entry without protocol or labels: {remedy}")
+    for entry in _as_list(content):
+        if not checked_files.has_form(entry, {"protocol": str, "labels": object}):
+            raise ConfigurationError(f"{where} has an entry without protocol or labels: {remedy}")
+        for name, form in _FORMS.items():
+            if name in entry and not checked_files.has_form(entry[name], form):
+                raise ConfigurationError(f"{where} has {name}={entry[name]!r:.40}: {remedy}")
 
 
 def _as_list(content: Any) -> list[Any]:
@@ -171,23 +174,15 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
     path = run / "metrics.csv"
     if not path.exists():
         return {}
-    try:
-        with open(path, newline="") as file:
-            rows = list(csv.DictReader(file))
-        seconds = [float(row["seconds"]) for row in rows if row.get("seconds")]
-        knn = [
-            (int(row["round"]), float(row["knn_accuracy"]))
-            for row in rows
-            if row.get("knn_accuracy")
-        ]
-        costs = {
-            name: [sum(float(row[name] or 0) for row in rows[:last]) for last, _ in knn]
-            for name in COSTS
-            if knn and name in rows[0]
-        }
-    except (ValueError, KeyError, csv.Error) as error:
-        raise ConfigurationError(f"{path} cannot be read ({error})") from error
-    sent = [float(row["bytes"]) for row in rows if row.get("bytes")]
+    rows = checked_files.read_metrics(path)
+    seconds = [row["seconds"] for row in rows if "seconds" in row]
+    knn = [(int(row["round"]), row["knn_accuracy"]) for row in rows if "knn_accuracy" in row]
+    costs = {
+        name: [sum(row.get(name, 0) for row in rows[:last]) for last, _ in knn]
+        for name in COSTS
+        if knn and any(name in row for row in rows)
+    }
+    sent = [row["bytes"] for row in rows if "bytes" in row]
     return {
         "training_minutes": sum(seconds) / 60,
         "training_seconds": sum(seconds),

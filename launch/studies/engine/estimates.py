@@ -5,7 +5,6 @@ flags. This shows that every cell builds and trains, also without its data, and 
 in the second round, which prepares nothing any more. Where a round takes minutes, one is enough.
 """
 
-import csv
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from launch.outputs import run_folder, tables
 from launch.studies.engine import runner, stand_ins
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
-from tff_ssl.reporting import records
+from tff_ssl.reporting import checked_files, records
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.reporting.page import replace_file
@@ -181,14 +180,13 @@ def _measure(
             failure, peak = _train(one, root, name, images)
             if failure:
                 return {"failed": failure}
-        with open(root / "run" / "metrics.csv", newline="") as file:
-            *_, last = csv.DictReader(file)
+        last = checked_files.read_metrics(root / "run" / "metrics.csv")[-1]
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return {
         "peak_rss_mb": round(peak / 1e6),
-        "round_seconds": round(float(last["seconds"]), 2),
-        "round_images": round(float(last["samples"])),
+        "round_seconds": round(last["seconds"], 2),
+        "round_images": round(last["samples"]),
     }
 
 

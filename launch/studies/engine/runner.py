@@ -14,7 +14,7 @@ from launch.outputs import commands, run_folder, tables
 from launch.runs import scripts
 from launch.runs.scripts import run_script
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.reporting import records, report
+from tff_ssl.reporting import checked_files, records, report
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.reporting.records import Records
 
@@ -102,7 +102,7 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> No
     """Raises `ConfigurationError` if a folder holds something else, or nothing to report on."""
     path = folder / records.IDENTITY
     if path.exists():
-        before = records.read_json(path)
+        before = checked_files.read_json(path, {str: object})
         if before != identity(experiment, args):
             raise ConfigurationError(
                 f"--output_dir={folder} holds another reproduction ({records.name_flags(before)}); "
@@ -118,7 +118,9 @@ def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
     """Raises `ConfigurationError` if a run ended with other flags than its cell has now."""
     now = _compared_flags(effective_flags(cell.flags))
     for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
-        given = records.read_json(path).get("flags", now) if path.exists() else now
+        given = (
+            checked_files.read_json(path, {str: object}).get("flags", now) if path.exists() else now
+        )
         if (then := _compared_flags(given)) != now:
             raise ConfigurationError(
                 f"{run} was run with other flags than {cell.name} has now "
