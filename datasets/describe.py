@@ -12,6 +12,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from datasets import glyphs
 from datasets.errors import DatasetError
 
 Histograms = npt.NDArray[np.int64]
@@ -175,6 +176,7 @@ def _save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a figure; `path` is never incomplete."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}")  # With the extension, which is the format.
+    glyphs.prepare(figure)
     figure.savefig(temporary, dpi=120)
     os.replace(temporary, path)
 
@@ -220,7 +222,7 @@ def explain_colours(
     count = len(class_names)
     if count <= _MAX_LEGEND:
         handles = [
-            matplotlib.patches.Patch(color=colour, label=name)
+            matplotlib.patches.Patch(color=colour, label=glyphs.label(name))
             for colour, name in zip(colours, class_names, strict=True)
         ]
         figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
@@ -230,6 +232,6 @@ def explain_colours(
     bar = figure.colorbar(
         ScalarMappable(norm, ListedColormap(colours)), ax=axes, ticks=ticks, pad=0.02, aspect=40
     )
-    bar.ax.set_yticklabels([f"{i} {class_names[i]}" for i in ticks], fontsize=8)
+    bar.ax.set_yticklabels([glyphs.label(f"{i} {class_names[i]}") for i in ticks], fontsize=8)
     bar.ax.minorticks_off()
     bar.set_label("class")

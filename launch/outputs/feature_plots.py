@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from datasets import describe
+from datasets import describe, glyphs
 from launch.outputs import plots
 
 _PANEL = 3.6  # Side of a panel, inches.
@@ -46,7 +46,7 @@ def draw_features(
     for axes, (name, encoder_points) in zip(panels, points.items(), strict=False):
         _scatter(axes, all_points, _GREY)
         _scatter(axes, encoder_points, colours[labels] if labelled else _NO_LABEL)
-        axes.set_title(name, fontsize=10)
+        axes.set_title(glyphs.label(name), fontsize=10)
     _draw_by_encoder(panels[len(points)], points)
     for axes in panels:
         axes.set_xticks([])
@@ -67,7 +67,7 @@ def _draw_by_encoder(axes, points: dict[str, np.ndarray]) -> None:
     _scatter(axes, all_points[order], colours[encoder_ids[order]])
     axes.set_title("all, by encoder", fontsize=10)
     handles = [
-        Line2D([], [], marker="o", linestyle="", color=colour, label=name)
+        Line2D([], [], marker="o", linestyle="", color=colour, label=glyphs.label(name))
         for name, colour in zip(points, colours, strict=True)
     ]
     axes.legend(handles=handles, fontsize=8, loc="best", framealpha=0.8, handletextpad=0.1)
@@ -108,7 +108,7 @@ def _draw_layers(axes, pairs: Sequence[dict[str, Any]], kind: str) -> None:
         total = pair[kind]["distance"]
         axes.plot(
             values, range(len(values)), "o", markersize=4, alpha=0.8, color=colour,
-            label=f"{pair['encoders'][1]}: sum {total:.4g}", clip_on=False,
+            label=glyphs.label(f"{pair['encoders'][1]}: sum {total:.4g}"), clip_on=False,
         )  # fmt: skip
     axes.set_yticks(range(len(names)), names, fontsize=7)
     axes.set_ylim(len(names) - 0.5, -0.5)  # The first layer on top.

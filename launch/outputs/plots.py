@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from datasets import glyphs
 from tff_ssl.reporting import checked_files
 
 # Panels: title, and the columns of metrics.csv with their labels, drawn in the order of the styles.
@@ -106,5 +107,6 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
 def save(figure: Figure, path: pathlib.Path) -> None:
     """Writes a figure as a PNG; an interrupted write leaves no partial file at `path`."""
     temporary = path.with_name(f".{path.name}")
+    glyphs.prepare(figure)
     figure.savefig(temporary, dpi=110, format="png")
     os.replace(temporary, path)

@@ -1,6 +1,7 @@
 """Charts of run pages as SVGs, narrow enough for a phone."""
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from datasets import describe
+from datasets import describe, glyphs
 from launch.outputs import plots
 from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.methods import COLOURS
@@ -33,9 +34,15 @@ _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has bar
 
 
 def _picture(figure: Figure, text: str, caption: str = "") -> Picture:
-    """The figure as an SVG with a transparent background, the same bytes each time."""
+    """The figure as an SVG with a transparent background, the same bytes each time.
+
+    Names in a script that no font here has are left to the fonts of the browser.
+    """
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "tff_ssl"}):
+    kind = "path" if glyphs.prepare(figure, escape=False) else "none"
+    settings = {"svg.hashsalt": "tff_ssl", "svg.fonttype": kind}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return Picture(buffer.getvalue(), text, caption)
 
@@ -140,7 +147,9 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
                      for line in panel.lines.values() if len(line)]  # fmt: skip
             for points in lines[:1]:
                 marker = "." if len(points) < 40 else None
-                axes.plot(*points.T, color=_run_colour(number), marker=marker, label=name)
+                axes.plot(
+                    *points.T, color=_run_colour(number), marker=marker, label=glyphs.label(name)
+                )
                 drawn.append(points)
         if not drawn:
             continue
@@ -180,7 +189,7 @@ def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
             axes.text(end + 1.5, y, f"{value:.1f}", va="center", fontsize=9)
             largest = max(largest, end)
             texts.append(f"{run}: {value:.1f} % ± {deviation:.1f}")
-        axes.set_yticks(range(len(of_runs)), list(of_runs))
+        axes.set_yticks(range(len(of_runs)), list(map(glyphs.label, of_runs)))
         axes.set_ylim(len(of_runs) - 0.4, -0.6)
         axes.set_xlim(0, largest + 12)
         axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -213,7 +222,7 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
     axes.set_ylabel("client")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if len(names) <= _MAX_LEGEND and used:
-        handles = [Patch(color=colours[k], label=names[k]) for k in used]
+        handles = [Patch(color=colours[k], label=glyphs.label(names[k])) for k in used]
         if unlabelled:
             handles.append(Patch(color="#cccccc", label="no label"))
         _add_legend(figure, handles)
@@ -249,7 +258,9 @@ def map_charts(
         axes.set_yticks([])
         axes.set_title(name, fontsize=10)
         if len(used) > 0 and len(class_names) <= _MAX_LEGEND:
-            _add_legend(figure, [Patch(color=colours[k], label=class_names[k]) for k in used])
+            _add_legend(
+                figure, [Patch(color=colours[k], label=glyphs.label(class_names[k])) for k in used]
+            )
         charts.append(_picture(figure, f"2-D map of {len(places)} encodings, {name}"))
     return charts
 

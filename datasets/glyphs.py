@@ -1,0 +1,52 @@
+"""Names in pictures: fonts for any script, and characters that Matplotlib takes for its own."""
+
+import functools
+
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+
+def label(name: str) -> str:
+    """A name as a label: `$` begins a formula otherwise, and a legend leaves out `_name`."""
+    return (" " if name.startswith("_") else "") + name.replace("$", r"\$")
+
+
+def prepare(figure: Figure, escape: bool = True) -> bool:
+    """Lets a figure show names in any script; whether the installed fonts have all characters.
+
+    Other characters become escapes, such as `\\u732b`, unless `escape` is false.
+    """
+    texts = figure.findobj(Text)
+    families, missing = _find_fonts("".join({text.get_text() for text in texts}))
+    for text in texts:
+        if families:
+            text.set_fontfamily([*text.get_fontfamily(), *families])
+        if escape and missing & set(text.get_text()):
+            text.set_text("".join(_escaped(c) if c in missing else c for c in text.get_text()))
+    return not missing
+
+
+def _escaped(character: str) -> str:
+    return character.encode("ascii", "backslashreplace").decode()
+
+
+def _find_fonts(text: str) -> tuple[list[str], set[str]]:
+    """Fonts for the characters that the default font lacks, and the characters without a font."""
+    default = font_manager.findfont(font_manager.FontProperties())
+    missing, families = set(text) - _characters(default) - {"\n"}, list[str]()
+    for entry in font_manager.fontManager.ttflist if missing else ():
+        # This font has a box for every character.
+        if not entry.name.startswith("Last Resort") and missing & _characters(entry.fname):
+            missing -= _characters(entry.fname)
+            families.append(entry.name)
+    return families, missing
+
+
+@functools.cache
+def _characters(path: str) -> frozenset[str]:
+    """The characters of a font; none if it cannot be read, as those of colour pictures."""
+    try:
+        return frozenset(map(chr, font_manager.get_font(path).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()
