@@ -122,11 +122,14 @@ def _read(
     if path in inside:
         raise ConfigurationError(f"--flagfile={path} includes itself: remove that line")
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        # A pipe, such as of `--flagfile=<(...)`, can be read once, and absl reads it.
+        text = "" if path.is_fifo() else path.read_text(encoding="utf-8")
         if "\0" in text:
             raise ValueError("it has a zero byte")
     except ValueError as error:
         raise ConfigurationError(f"--flagfile={path} is no text file in UTF-8 ({error})") from error
+    except OSError as error:
+        raise ConfigurationError(f"--flagfile={path} cannot be read: {error.strerror}") from error
     if text.startswith("\ufeff"):
         raise ConfigurationError(
             f"--flagfile={path} begins with a byte order mark: save it as UTF-8 without one"

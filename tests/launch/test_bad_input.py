@@ -54,6 +54,9 @@ def late(named, flags):
         ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
         ("--data_dir=/tmp is not read by --dataset=digits", ["--data_dir=/tmp"]),
         ("add --dataset=npz for its images", ["--data_dir=a.npz"]),
+        ("--data_dir= is empty", ["--dataset=case_folder", "--data_dir="]),
+        ("--init_from= is empty", ["--init_from="]),
+        ("--data_dir=/ is the root of all files", ["--dataset=case_folder", "--data_dir=/"]),
         ("--algorithm=fedAvg: did you mean fedavg?", ["--algorithm=fedAvg"]),
         (
             "--resume: --output_dir=/nonexistent/run does not exist",

@@ -67,7 +67,7 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, float]]:
             raise ValueError("a line has more or fewer cells than the first one")
         numbers = [{k: float(v) for k, v in zip(header, row, strict=True) if v} for row in rows]
         rounds = [row.get("round", 0) for row in numbers]
-        if any(after <= before for before, after in itertools.pairwise([0, *rounds])):
+        if not all(before < after for before, after in itertools.pairwise([0, *rounds])):
             raise ValueError("its rounds do not ascend")
     except (ValueError, csv.Error) as error:
         raise ConfigurationError(f"{path} is damaged ({error}): {_PUT_BACK}") from error

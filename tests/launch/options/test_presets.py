@@ -7,6 +7,7 @@ import pytest
 from launch.options import model, presets
 from launch.options.image_config import ModelConfig
 from tff_ssl.algorithms import registry
+from tff_ssl.errors import ConfigurationError
 
 KINDS = presets.FOLDER / "digits" / "kinds"
 
@@ -102,6 +103,31 @@ def preset(tmp_path):
     included.write_text("# The clients.\n--alpha=-1\n--hparam=mu=-1\n--rounds=5\n")
     path.write_text(f"--flagfile={included}\n--beta=2\n--rounds=0\n")
     return path
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"\xef\xbb\xbf--rounds=2", "byte order mark"),
+        (b"--rounds=2\xff", "no text file in UTF-8"),
+        (b"--rounds=2\0", "zero byte"),
+        (b"--rounds=2\n--flagfile=itself.flags\n", "includes itself"),
+        (b"--flagfile=nowhere.flags\n", "nowhere.flags cannot be read: No such file"),
+        (b"--flagfile=.\n", "cannot be read: Is a directory"),
+    ],
+)
+def test_a_file_that_is_no_preset_is_named(tmp_path, monkeypatch, content, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "itself.flags").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"--flagfile=.*{named}"):
+        presets.check(["pretrain", "--flagfile=itself.flags"])
+
+
+def test_two_presets_may_include_the_same_one(tmp_path):
+    paths = [tmp_path / name for name in ("shared", "first", "second")]
+    for path in paths:
+        path.write_text("--rounds=2\n" if path == paths[0] else f"--flagfile={paths[0]}\n")
+    presets.check(["pretrain", *(f"--flagfile={path}" for path in paths)])
 
 
 def test_an_error_names_the_preset_that_sets_the_flag(preset):

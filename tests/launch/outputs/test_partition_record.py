@@ -8,6 +8,7 @@ import pytest
 from datasets import describe
 from datasets.image_dataset import Split
 from launch.outputs import partition_record
+from tff_ssl.errors import ConfigurationError
 
 NAMES = ("a", "b", "c")
 
@@ -50,3 +51,26 @@ def test_the_record_of_many_clients_stays_small():
     shown = [client["client"] for client in record["shown"]]
     assert (len(shown), shown[0], shown[-1]) == (partition_record.SHOWN_CLIENTS, 0, 11_999)
     assert len(json.dumps(record)) < 3000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.pop("clients"),
+        lambda record: record.update(client_sizes=[]),
+        lambda record: record.update(emd="x"),
+        lambda record: record["shown"][0].update(counts=[3]),
+        lambda record: record["shown"][0].update(counts={"3": 1}),  # There are three classes.
+        lambda record: record["shown"].append(None),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path, change):
+    path = tmp_path / "partition.json"
+    record = partition_record.describe_clients(split([0, 1, 2]), [np.array([0, 1])], NAMES)
+    path.write_text(json.dumps(record))
+    record = partition_record.read(path)
+    assert record["shown"][0]["counts"] == {"0": 1, "1": 1}
+    change(record)
+    path.write_text(json.dumps(record))
+    with pytest.raises(ConfigurationError, match=f"{path} c.*put back a whole one"):
+        partition_record.read(path)

@@ -1,6 +1,8 @@
 """The folder of a run: its lock, the check of its settings, and errors if it cannot be written."""
 
 import json
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -43,6 +45,28 @@ def test_the_error_for_a_folder_that_cannot_be_created_names_it(tmp_path):
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(ConfigurationError, match=f"--output_dir={folder} cannot be written"):
             run_folder.make(folder)
+
+
+def test_a_folder_that_was_moved_or_deleted_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "_locked", {})
+    kept, moved, replaced = (tmp_path / name for name in ("kept", "moved", "replaced"))
+    for folder in (kept, moved, replaced):
+        folder.mkdir()
+        run_folder.lock(folder)
+    assert run_folder.moved() == []
+    moved.rename(tmp_path / "elsewhere")
+    replaced.rename(tmp_path / "other")
+    replaced.mkdir()
+    assert run_folder.moved() == [moved, replaced]
+    for _, descriptor in run_folder._locked.values():
+        os.close(descriptor)
+
+
+def test_a_place_is_checked_before_its_folder_is_made(tmp_path):
+    run_folder.check_place(tmp_path / "new" / "run")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigurationError, match="--output_dir=/proc/run cannot be written"):
+        run_folder.check_place(pathlib.Path("/proc/run"))
 
 
 def test_a_run_without_a_global_model_has_no_model_of_that_name(tmp_path):
