@@ -117,14 +117,17 @@ def main(config: ExportConfig) -> None:
     run_folder.make(output)
     source = f"{folder}/{'checkpoints/' if is_stopped else ''}"
     print(f"exporting the encoder in {source} to {', '.join(config.format)}", flush=True)
-    with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
-        new = pathlib.Path(scratch)
+    # TensorFlow takes the `[` of a path for the beginning of a pattern.
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_export_") as without_brackets:
+        new = pathlib.Path(without_brackets)
         if is_stopped:
             saved_model.save_encoder(new / "encoder", *stored)
         converted = _convert(stored, dataset.train.images, new, config)
         results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
-        _replace_all(new, output)
+        with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
+            shutil.copytree(new, scratch, dirs_exist_ok=True)
+            _replace_all(pathlib.Path(scratch), output)
     names = ["encoder/"] * is_stopped + [f.path.name for f in converted.values() if f.path]
     print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
 

@@ -40,8 +40,10 @@ def _picture(figure: Figure, text: str, caption: str = "") -> Picture:
     """
     buffer = io.BytesIO()
     kind = "path" if glyphs.prepare(figure, escape=False) else "none"
-    settings = {"svg.hashsalt": "tff_ssl", "svg.fonttype": kind}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "tff_ssl", "svg.fonttype": kind}),
+        warnings.catch_warnings(),
+    ):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return Picture(buffer.getvalue(), text, caption)

@@ -25,7 +25,7 @@ from tff_ssl.simulation.training_loop import TrainingLoop
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The folder of a run on the digits, with an untrained encoder."""
-    folder = tmp_path_factory.mktemp("run")
+    folder = tmp_path_factory.mktemp("lr=[0.1] *")
     model = DualEncoder("tiny", (16, 16, 1))
     saved_model.save_encoder(folder / "encoder", model, model.init(0), (8, 8, 1), view_size=16)
     settings = {
