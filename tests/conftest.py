@@ -49,6 +49,39 @@ def pytest_configure():
 
 
 def pytest_runtest_setup():
+    """Prepares TensorFlow and TFF, once they are imported."""
+    _forbid_tensor_equality()
+    _share_types()
+
+
+def _forbid_tensor_equality():
+    """Makes `==` and `!=` of tensors in `tff_ssl` an error.
+
+    In the graphs that TFF builds they compare objects, so that they are always False and True; in
+    eager code they compare values, so that a test would not notice. `tf.equal` is right in both.
+    """
+    if "tensorflow" not in sys.modules:
+        return
+    import tensorflow as tf
+
+    for name in ("__eq__", "__ne__"):
+        compare = getattr(tf.Tensor, name)
+        if hasattr(compare, "is_checked"):
+            return
+
+        def checked(self, other, compare=compare):
+            caller = sys._getframe(1)
+            module = caller.f_globals.get("__name__", "")
+            assert not module.startswith("tff_ssl."), (
+                f"{caller.f_code.co_filename}:{caller.f_lineno} compares tensors: use tf.equal"
+            )
+            return compare(self, other)
+
+        checked.is_checked = True
+        setattr(tf.Tensor, name, checked)
+
+
+def _share_types():
     """Lets TFF read equal types of computations once.
 
     TFF reads the types of all parts of a computation whenever it takes it apart, which is half of

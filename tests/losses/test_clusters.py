@@ -56,6 +56,16 @@ def test_sinkhorn_ends_where_the_scales_no_longer_change():
     assert np.abs(clusters.sinkhorn(similarities, 1) - expected).max() > 1e-2
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_sinkhorn_is_the_same_in_a_graph_as_tff_builds_it(seed):
+    # There, `==` of tensors compares objects.
+    similarities = (random_rows(9, seed) @ random_rows(5, seed + 9).T).astype(np.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        in_graph = session.run(clusters.sinkhorn(tf.constant(similarities)))
+    expected = clusters.sinkhorn(tf.constant(similarities))
+    np.testing.assert_allclose(in_graph, expected, rtol=0, atol=1e-6)
+
+
 def test_assignments_have_equal_shares_where_similarities_have_not():
     # Nine of twelve rows lie near the first centroid.
     centroids = np.eye(3)

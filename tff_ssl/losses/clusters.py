@@ -38,7 +38,7 @@ def sinkhorn(similarities: tf.Tensor, iterations: int = 100) -> tf.Tensor:
         b = 1 / clusters / tf.linalg.matvec(p, a, transpose_a=True)
         new = 1 / rows / tf.linalg.matvec(p, b)
         checked = tf.reduce_sum(tf.abs(a / new - 1))
-        return i + 1, new, b, tf.where(i % _CHECK_EVERY == 0, checked, change)
+        return i + 1, new, b, tf.where(tf.equal(i % _CHECK_EVERY, 0), checked, change)
 
     start = (0, tf.fill([tf.shape(p)[0]], 1 / rows), tf.zeros([tf.shape(p)[1]]), 2 * _TOLERANCE)
 

@@ -58,6 +58,18 @@ def prepared(parts: DCCOParts, pair: Any) -> tuple[tf.Tensor, tf.Tensor]:
     return first, second
 
 
+def first_reference(parts: DCCOParts, weights: Any) -> Means:
+    """The reference of the first round: the encodings of a grey image by its weights.
+
+    It takes away what all encodings share, such as a bias, which may be far larger than their
+    deviation. Moments about the origin would then lose the digits of float32.
+    """
+    grey = tf.zeros([1, *parts.task.model.image_shape])  # Images are scaled to -1 to 1.
+    return means.of_batch(
+        *prepared(parts, parts.task.model.apply_pair(weights, grey, grey, training=True))
+    )
+
+
 def loss_with(
     parts: DCCOParts, aggregated: Any, f: tf.Tensor, g: tf.Tensor, centre: Means | None = None
 ) -> tf.Tensor:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.algorithms.dcco import client
 from tff_ssl.algorithms.dcco.parts import (
     DCCOParts,
     build_centre,
@@ -38,18 +38,41 @@ class ClientWorkState(NamedTuple):
     cohort: Any
 
 
-def build_reference(parts: DCCOParts) -> tff.Computation:
-    """Builds (centred statistics of the last cohort) -> reference of the next cohort's statistics.
+def with_first_reference(
+    parts: DCCOParts,
+    process: tff.learning.templates.LearningProcess,
+    replace: Callable[[Any, Means], Any],
+) -> tff.learning.templates.LearningProcess:
+    """The process whose initial states, also with other weights, have `client.first_reference`.
 
-    Without any finite client, the mean is not finite and is replaced by 0.
+    `replace` gives the state of the clients' work another reference.
     """
+    state_type = process.initialize.type_signature.result.member
 
-    @tff.tensorflow.computation(parts.statistics_type)
-    def reference(statistics):
-        last = Means(statistics.f, statistics.g)
-        return Means(*(tf.where(tf.math.is_finite(mean), mean, 0.0) for mean in last))
+    @tff.tensorflow.computation(state_type, parts.weights_type)
+    def set_model_weights(state, weights):
+        reference = client.first_reference(parts, weights)
+        return tff.learning.templates.LearningAlgorithmState(
+            weights,
+            state.distributor,
+            replace(state.client_work, reference),
+            state.aggregator,
+            state.finalizer,
+        )
 
-    return reference
+    @tff.federated_computation
+    def initialize():
+        state = process.initialize()
+        return tff.federated_map(set_model_weights, (state, state.global_model_weights))
+
+    return tff.learning.templates.LearningProcess(
+        initialize, process.next, process.get_model_weights, set_model_weights
+    )
+
+
+def with_means(statistics: Any, reference: Means) -> Any:
+    """Statistics with other means."""
+    return statistics._replace(f=reference.f, g=reference.g)
 
 
 def _build_statistics_stage(
@@ -58,10 +81,11 @@ def _build_statistics_stage(
     describe_cohort: Callable[[tff.Value, tff.Value], tff.Value],
 ) -> _Stage:
     """Stage 1: (state, weights, examples) -> state with the cohort's statistics."""
-    reference_after, centre = build_reference(parts), build_centre(parts)
+    centre = build_centre(parts)
+    means_of = tff.tensorflow.computation(lambda s: Means(s.f, s.g), parts.statistics_type)
 
     def aggregate_statistics(state, weights, client_data):
-        reference = tff.federated_map(reference_after, state.statistics)
+        reference = tff.federated_map(means_of, state.statistics)
         shared = tff.federated_broadcast((state.round_number, reference))
         local = tff.federated_map(local_statistics, (weights, *shared, client_data))
         mean = parts.statistics_mean.next(
@@ -81,9 +105,10 @@ def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Sta
 
     @tff.tensorflow.computation(parts.statistics_type)
     def keep_finite(statistics):
-        # Without any finite client, statistics are zeros, as in the first round: a state with NaN
-        # could not be saved.
-        return non_finite.zero_unless_finite(statistics)[0]
+        # Without any finite client, second moments are zeros, as in the first round: a state with
+        # NaN could not be saved.
+        finite, _ = non_finite.zero_unless_finite(statistics)
+        return with_means(finite, Means(statistics.f, statistics.g))
 
     def update_locally(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
@@ -174,7 +199,16 @@ def compose_two_stages(
     def next_update(state, weights, client_data):
         return update_locally(state, weights, client_data)
 
-    process = parts.compose(initialize, next_both)
+    def composed(next_work: tff.Computation) -> tff.learning.templates.LearningProcess:
+        return with_first_reference(
+            parts,
+            parts.compose(initialize, next_work),
+            lambda work, reference: work._replace(
+                statistics=with_means(work.statistics, reference)
+            ),
+        )
+
+    process = composed(next_both)
     return StatelessClients(
         parts.task.model,
         process,
@@ -189,7 +223,7 @@ def compose_two_stages(
         uploads=(parts.statistics_type, parts.weights_type.trainable),
         compose_stages=lambda: {
             "statistics": _build_statistics_round(parts, process, aggregate_statistics),
-            "update": parts.compose(initialize, next_update),
+            "update": composed(next_update),
         },
         with_group_size=with_group_size,
     )

@@ -44,7 +44,7 @@ of the means from round to round as variance, and a drift that F and G share as 
 means themselves are averaged in `stale_statistics`; the other variants take those of the last
 round, which belong to theta_(r-1). The clients send their statistics about mu, which all of them
 have, so that float32 keeps its digits if the mean is large (see `losses.cco`); in round 0, mu is
-the origin.
+the encodings of a grey image.
 
 `paired_moments`, the default: as `paired_mean`, and v and K follow the model too. Those of one
 cohort are noisy, because a cohort has few clients. In DCCO this noise is that of the examples that
@@ -76,6 +76,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import earlier_statistics, one_stage_client
+from tff_ssl.algorithms.dcco.composition import with_first_reference, with_means
 from tff_ssl.algorithms.dcco.earlier_statistics import PairedStatistics
 from tff_ssl.algorithms.dcco.parts import (
     DCCOHyperparameters,
@@ -258,6 +259,12 @@ def build_dcco_one_stage(
     process = parts.compose(initialize, next_work)
     if values.pairs_models:
         process = _keep_weights(parts, process)
+
+    def replace(work, reference):
+        statistics = with_means(work.earlier.statistics, reference)
+        return work._replace(earlier=work.earlier._replace(statistics=statistics))
+
+    process = with_first_reference(parts, process, replace)
     return StatelessClients(
         task.model,
         process,

@@ -191,7 +191,11 @@ def build_centre(parts: DCCOParts) -> tff.Computation:
 
     @tff.tensorflow.computation(parts.statistics_type, parts.reference_type)
     def centre(statistics, reference):
-        return parts.loss.centred(statistics, reference)
+        centred = parts.loss.centred(statistics, reference)
+        # Without any finite client, the next round has the same reference.
+        pairs = ((centred.f, reference.f), (centred.g, reference.g))
+        f, g = (tf.where(tf.math.is_finite(mean), mean, kept) for mean, kept in pairs)
+        return centred._replace(f=f, g=g)
 
     return centre
 

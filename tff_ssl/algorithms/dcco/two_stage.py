@@ -15,10 +15,10 @@ statistics are fixed, the gradient is a sum over examples (Eq. 9).
 
 The statistics are taken about a reference that all clients share (see `losses.cco`): the means of
 the last cohort, 2 d numbers that the server keeps and broadcasts with the model; in the first round
-the origin. The server adds the reference to the means, centres the second moments, and broadcasts
-the result for the second stage. This is equivalent to the paper's statistics for any reference, and
-keeps the digits of float32 if the encodings' mean is large. With private aggregation, the reference
-is a function of released statistics.
+the encodings of a grey image. The server adds the reference to the means, centres the second
+moments, and broadcasts the result for the second stage. This is equivalent to the paper's
+statistics for any reference, and keeps the digits of float32 if the encodings' mean is large. With
+private aggregation, the reference is a function of released statistics and of the initial weights.
 
 Extensions that section 6 of the paper leaves open:
 
