@@ -23,14 +23,16 @@ from tff_ssl.reporting import checked_files
 
 # Columns of metrics.csv with costs of a round; the first two only without a server.
 # Forms of entries of a result that pages read, if it has them.
-_NUMBER = (float, None)
+_SCORES = dict.fromkeys(
+    ("accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std"), float
+)
+_COUNTS = dict.fromkeys(
+    ("effective_rank", "effective_rank_untrained", "test_examples", "train_images", "draws",
+     "bytes_down_per_client_and_round", "bytes_up_per_client_and_round"), (float, None),
+)  # fmt: skip
 _FORMS = {
-    **dict.fromkeys(
-        ("accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std",
-         "effective_rank", "effective_rank_untrained", "test_examples", "train_images",
-         "bytes_down_per_client_and_round", "bytes_up_per_client_and_round", "draws"), _NUMBER,
-    ),
-    "baselines": {str: {"accuracy": _NUMBER}}, "class_accuracies": {str: _NUMBER},
+    **_SCORES, **_COUNTS, "baselines": {str: {"accuracy": float}},
+    "class_accuracies": {str: (float, None)},
 }  # fmt: skip
 COSTS = ("simulated_time", "examples_trained", "bytes")
 IDENTITY = "experiment.json"  # File that identifies the reproduction in a folder of runs.
