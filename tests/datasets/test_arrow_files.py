@@ -48,7 +48,7 @@ def test_what_hugging_face_writes(name):
         assert split.labels.tolist() == [0, 1, 0, 1, 0, 1][:count]
         assert split.case_ids.tolist() == [f"w{i // 2}" for i in range(count)]
     assert data.class_names == ("zebra", "ant")
-    assert data.notes == ("images are in the column image, labels in label, clients in writer_id",)
+    assert data.notes[0] == "images are in the column image, labels in label, clients in writer_id"
     assert catalog.layout(name, FOLDERS[name]) is Layout.CASES
 
 
