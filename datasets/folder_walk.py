@@ -22,6 +22,12 @@ _OTHERS = {
 # Any of them, beside config.json, makes a folder that of a run.
 _OF_RUN = ("encoder", "checkpoints", "metrics.csv", "partition.json", "tensorboard", "run.html")
 
+# What other scripts write: numbers, and their picture.
+_PICTURES = (
+    ("partition.json", "partition.png"), ("sweep.json", "sweep.png"),
+    ("visualize.json", "features.png"),
+)  # fmt: skip
+
 
 class Found(NamedTuple):
     """What a folder holds, as paths inside it.
@@ -151,4 +157,6 @@ def _is_run(folder: str | pathlib.Path) -> bool:
     """Whether a folder holds the results of a script."""
     if os.path.exists(os.path.join(folder, "config.json")):
         return any(os.path.exists(os.path.join(folder, name)) for name in _OF_RUN)
-    return all(os.path.exists(os.path.join(folder, f"partition.{end}")) for end in ("json", "png"))
+    return any(
+        all(os.path.exists(os.path.join(folder, name)) for name in pair) for pair in _PICTURES
+    )

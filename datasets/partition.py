@@ -200,8 +200,8 @@ def _arguments(
             arguments["samples_per_client"] = DEFAULT_SAMPLES_PER_CLIENT
             if num_examples < DEFAULT_SAMPLES_PER_CLIENT:
                 raise DatasetError(
-                    f"there are {num_examples} images to train on, and a client has "
-                    f"{DEFAULT_SAMPLES_PER_CLIENT} by default: add images, or give "
+                    f"the data set has {num_examples} images to train on, fewer than the "
+                    f"{DEFAULT_SAMPLES_PER_CLIENT} of one client: add images, or give "
                     "--samples_per_client"
                 )
         return arguments

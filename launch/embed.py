@@ -53,7 +53,7 @@ def main(config: EmbedConfig) -> None:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigurationError(f"--output_dir={output} is not empty: name a new folder")
     encoder = _load_encoder(config.run)
-    listing = _list_images(_as_run(config))
+    listing = _list_images(as_run(config))
     _check_channels(encoder, listing, config.run)
     count = len(listing.rows)
     print(f"encodes {count:,} images of {folder} with the encoder of {config.run}", flush=True)
@@ -68,7 +68,7 @@ def main(config: EmbedConfig) -> None:
     print(f"\nwritten to {output}/: embed.html (open it in a browser), {_CSV}, {_NPZ}")
 
 
-def _as_run(config: EmbedConfig) -> EmbedConfig:
+def as_run(config: EmbedConfig) -> EmbedConfig:
     """The configuration with the choices of the run for the same folder, where none are given."""
     from launch.options import resuming
     from launch.outputs import run_folder

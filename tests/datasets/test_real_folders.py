@@ -30,8 +30,9 @@ def write(root, *names, **options):
 
 
 def names_of(data):
-    """The files of a data set by split."""
-    return [sorted(data.file_names[i] for i in s.example_ids) for s in (data.train, data.test)]
+    """The files of a data set in the order of its examples."""
+    ids = np.concatenate([data.train.example_ids, data.test.example_ids])
+    return [data.file_names[i] for i in ids]
 
 
 def all_names(root, **choices):
@@ -124,9 +125,11 @@ def test_runs_and_folders_of_other_programs_are_no_classes(classes):
     (classes / "run1" / "config.json").write_text("{}")
     write(classes, "report/partition.png")
     (classes / "report" / "partition.json").write_text("{}")
-    for name in ("@eaDir", "cat/@eaDir/0.png", ".thumbnails", "Thumbs", "$RECYCLE.BIN", "#recycle",
-                 "System Volume Information", "lost+found", "__MACOSX", "dog/#snapshot", ".git"):  # fmt: skip
-        write(classes, f"{name}/thumb.jpg")
+    others = (
+        "@eaDir", "cat/@eaDir/0.png", ".thumbnails", "Thumbs", "$RECYCLE.BIN", "#recycle",
+        "System Volume Information", "lost+found", "__MACOSX", "dog/#snapshot", ".git",
+    )  # fmt: skip
+    write(classes, *(f"{name}/thumb.jpg" for name in others))
     os.mkfifo(classes / "cat" / "pipe.png")
     listed = case_folder.check(classes)
     assert [row.file_name for row in listed.rows] == CLASSES
@@ -167,11 +170,8 @@ def test_the_first_of_several_pages_is_used(classes):
         first.save(classes / name, save_all=True, append_images=[second], lossless=True)
     data = case_folder.load(classes)
     assert "3 files have several pages or frames: only the first one is used" in data.notes
-    images = {
-        data.file_names[i]: image
-        for split in (data.train, data.test)
-        for i, image in zip(split.example_ids, split.images, strict=True)
-    }
+    pictures = np.concatenate([data.train.images, data.test.images])
+    images = dict(zip(names_of(data), pictures, strict=True))
     for name in ("cat/a.tif", "dog/b.png", "dog/c.webp"):
         assert np.array_equal(images[name], pixels(1)), name
 
@@ -217,7 +217,7 @@ def test_of_many_broken_images_twenty_are_named(classes):
 def test_broken_images_are_skipped_on_request(classes):
     spoiled = spoil(classes)
     data = case_folder.load(classes, skip_broken=True)
-    assert sorted(sum(names_of(data), [])) == CLASSES
+    assert sorted(names_of(data)) == CLASSES
     note = f"5 missing or broken images are left out: {', '.join(spoiled)}"
     assert note in data.notes
     lines = [f"{name},c{i},{'xy'[i % 2]},\n" for i, name in enumerate([*CLASSES, "gone.png"])]

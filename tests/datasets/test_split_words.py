@@ -12,8 +12,8 @@ from datasets.listing import Layout
 @pytest.mark.parametrize(
     ("split", "names"),
     [
-        ("train", "train training Train TRAINING train_set images_train train2017 my-Train TrainSet "
-                  "trainset train_01 2019_training_images"),
+        ("train", "train training Train TRAINING train_set images_train train2017 my-Train "
+                  "TrainSet trainset train_01 2019_training_images"),
         ("validation", "val valid validation dev VALID val2017 images-dev ValidationImages devset"),
         ("test", "test testing eval evaluation Test_Set my-test test1 testData isic_2019_test"),
     ],
@@ -24,9 +24,18 @@ def test_words_with_prefixes_and_suffixes(split, names):
 
 
 def test_other_names_mean_no_split():
-    for (
-        name
-    ) in "cat contest station devices trained latest valley evalue images 2017 Käfer".split():
+    names = [
+        "cat",
+        "contest",
+        "station",
+        "devices",
+        "trained",
+        "latest",
+        "valley",
+        "evalue",
+        "2017",
+    ]
+    for name in [*names, "images", "Käfer"]:
         assert not split_words.meanings(name), name
     assert split_words.meanings("trainval") == split_words.meanings("train_val")
     assert split_words.meanings("trainval") == {"train", "validation"}
@@ -82,10 +91,10 @@ def test_folders_of_splits_without_classes(tmp_path):
     [
         ([*both("train", "test"), "docs/logo.png"], ["has test/ and train/,", "docs/ with images"]),
         (["bird/a.png", "cat/a.png", "test/a.png"], ["has test/,", "bird/ and cat/ with images",
-                                                     "move all folders of classes into one folder"]),
+                                                     "move all folders of classes into one"]),
         ([*both("train", "training")], ["train/ and training/, all named after the split train"]),
         (both("train2014", "train2017", "val2014"), ["train2014/ and train2017/"]),
-        (both("trainval", "test"), ["trainval is named after several splits, train and validation"]),
+        (both("trainval", "test"), ["trainval is named after several splits, train and valid"]),
         (both("valid", "test"), ["test/ and valid/, but no folder train/"]),
         (["cat/train/a.png", "cat/test/b.png", "dog/train/c.png"], ["cat has folders of splits",
                                                                     "test/ and train/"]),
