@@ -71,7 +71,7 @@ class Found(NamedTuple):
         endings = collections.Counter(os.path.splitext(n)[1].lower() for n in self.no_images)
         counts = [f"{count:,} {end or 'without'}" for end, count in endings.most_common()]
         unread = sorted({image_file.UNREAD[end] for end in endings if end in image_file.UNREAD})
-        advice = f" (convert {' and '.join(unread)} to JPEG or PNG)" if unread else ""
+        advice = f" ({image_file.how_to_convert(unread)})" if unread else ""
         return (
             f"{len(self.no_images):,} files are left out, because they are no images by their "
             f"endings: {shortened(counts, 8)}{advice}"

@@ -1,7 +1,9 @@
 """Opens untrusted image files: named formats only, and a bounded number of pixels."""
 
+import functools
 import os
 import stat
+from collections.abc import Sequence
 from typing import IO
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -14,9 +16,10 @@ SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif",
     ".tiff",
 )  # fmt: skip
+_HEIF = (".heic", ".heif", ".hif")  # Read with the extra `heif`.
 # Images of other kinds, by the endings of their files.
 UNREAD = {
-    ".heic": "HEIC", ".heif": "HEIC", ".hif": "HEIC", ".avif": "AVIF", ".jp2": "JPEG 2000",
+    **dict.fromkeys(_HEIF, "HEIC"), ".avif": "AVIF", ".jp2": "JPEG 2000",
     ".j2k": "JPEG 2000", ".jpx": "JPEG 2000", ".jxl": "JPEG XL", ".dcm": "DICOM", ".dng": "DNG",
     ".cr2": "CR2", ".cr3": "CR3", ".nef": "NEF", ".arw": "ARW", ".psd": "PSD", ".svg": "SVG",
     ".tga": "TGA", ".ppm": "PPM", ".pgm": "PGM", ".nii": "NIfTI", ".ico": "ICO",
@@ -26,8 +29,8 @@ _STARTS = (
     b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"RIFF",
 )  # fmt: skip
 _OTHER_CONTENT = {
-    b"ftyphe": "a HEIC image", b"ftypmi": "a HEIC image", b"ftypms": "a HEIC image",
-    b"ftypav": "an AVIF image", b"jP  \r\n": "a JPEG 2000 image", b"JXL \r\n": "a JPEG XL image",
+    b"ftyphe": "HEIC", b"ftypmi": "HEIC", b"ftypms": "HEIC", b"ftypav": "AVIF",
+    b"jP  \r\n": "JPEG 2000", b"JXL \r\n": "JPEG XL",
 }  # fmt: skip
 # A file of 20 kB can ask for hundreds of megapixels. This is 120 MB of RGB, for each thread.
 MAX_PIXELS = 40_000_000
@@ -40,12 +43,29 @@ def is_image(path: str | os.PathLike[str]) -> bool:
     """Whether a file has the ending of an image or, without an ending, the content of one."""
     ending = os.path.splitext(path)[1].lower()
     if ending:
-        return ending in SUFFIXES
+        return ending in SUFFIXES or (ending in _HEIF and _reads_heif())
     try:
         with open(path, "rb") as file:
             return file.read(8).startswith(_STARTS)
     except OSError:
         return False
+
+
+@functools.cache
+def _reads_heif() -> bool:
+    """Whether the extra `heif` is installed, with which Pillow then opens HEIC."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
+
+
+def how_to_convert(kinds: Sequence[str]) -> str:
+    """What to do about images of these kinds, which are not read; such as `HEIC` and `AVIF`."""
+    extra = ", or add the extra `heif` for HEIC" if "HEIC" in kinds else ""
+    return f"convert {' and '.join(kinds)} to JPEG or PNG{extra}"
 
 
 def open_image(path: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
@@ -58,7 +78,7 @@ def open_image(path: str | os.PathLike[str] | IO[bytes]) -> Image.Image:
     if isinstance(path, str | os.PathLike) and not stat.S_ISREG(os.stat(path).st_mode):
         raise DatasetError("no regular file: name a file of an image")
     try:
-        image = Image.open(path, formats=FORMATS)
+        image = Image.open(path, formats=(*FORMATS, *["HEIF"] * _reads_heif()))
     except UnidentifiedImageError as error:
         raise DatasetError(_unidentified(path)) from error
     except Image.DecompressionBombError as error:
@@ -101,8 +121,8 @@ def _unidentified(path: str | os.PathLike[str] | IO[bytes]) -> str:
         start = path.read(16)
     if not start:
         return "broken image: the file is empty"
-    if content := _OTHER_CONTENT.get(start[4:10]):
-        return f"{content}, which is not read: convert it to JPEG or PNG"
+    if (content := _OTHER_CONTENT.get(start[4:10])) and not (content == "HEIC" and _reads_heif()):
+        return f"an image of the kind {content}, which is not read: {how_to_convert([content])}"
     return f"broken image, or none of the formats {', '.join(FORMATS)}"
 
 

@@ -141,7 +141,13 @@ def test_runs_and_folders_of_other_programs_are_no_classes(classes):
     )
 
 
-def test_images_by_other_endings_and_by_content(classes):
+@pytest.fixture
+def no_heif(monkeypatch):
+    """As if the extra `heif` is not installed."""
+    monkeypatch.setattr(image_file, "_reads_heif", lambda: False)
+
+
+def test_images_by_other_endings_and_by_content(classes, no_heif):
     for name in ("cat/a.jfif", "cat/b.jpe", "cat/ISIC_1", "cat/c.JPG"):
         write(classes, name, format="JPEG")
     write(classes, "dog/ISIC_2", format="WEBP")
@@ -153,15 +159,32 @@ def test_images_by_other_endings_and_by_content(classes):
     assert found == [*CLASSES[:2], *more, *CLASSES[2:], "dog/ISIC_2"]
     assert (
         "5 files are left out, because they are no images by their endings: 2 .heic, 1 without, "
-        "1 .jp2, 1 .txt (convert HEIC and JPEG 2000 to JPEG or PNG)"
+        "1 .jp2, 1 .txt (convert HEIC and JPEG 2000 to JPEG or PNG, or add the extra `heif` for "
+        "HEIC)"
     ) in listed.notes
 
 
-def test_images_of_other_kinds_with_the_ending_of_jpeg(classes):
+def test_images_of_other_kinds_with_the_ending_of_jpeg(classes, no_heif):
     (classes / "cat" / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
-    assert "cat/a.jpg: a HEIC image, which is not read: convert it" in error_message(classes)
+    message = error_message(classes)
+    assert "cat/a.jpg: an image of the kind HEIC, which is not read: convert HEIC to" in message
     write(classes, "cat/a.jpg", format="JPEG2000")
-    assert "cat/a.jpg: a JPEG 2000 image, which is not read" in error_message(classes)
+    assert "cat/a.jpg: an image of the kind JPEG 2000, which is" in error_message(classes)
+
+
+def test_heic_is_read_with_the_extra(classes):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.register_heif_opener()
+    image = np.full((16, 16, 3), 77, np.uint8)
+    Image.fromarray(image).save(classes / "cat" / "a.HEIC", format="HEIF")
+    (classes / "cat" / "a.HEIC").rename(classes / "cat" / "a.HIF")
+    Image.fromarray(image).save(classes / "dog" / "b.jpg", format="HEIF")
+    data = case_folder.load(classes)
+    images = dict(zip(names_of(data), [*data.train.images, *data.test.images], strict=True))
+    for name in ("cat/a.HIF", "dog/b.jpg"):
+        assert np.abs(images[name].astype(int) - 77).max() < 3
+    (classes / "dog" / "b.jpg").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    assert "dog/b.jpg: broken image" in error_message(classes)
 
 
 def test_the_first_of_several_pages_is_used(classes):
