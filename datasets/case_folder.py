@@ -7,11 +7,20 @@ makes each case a client. Without it, images lie in folders of their classes (se
 import functools
 import os
 import pathlib
+from collections.abc import Sequence
 
 from PIL import Image
 
-from datasets import case_table, class_folders, copies, folder_walk, image_file, listing
-from datasets.case_table import METADATA, Problems, Row, normal
+from datasets import (
+    case_table,
+    class_folders,
+    copies,
+    folder_walk,
+    image_file,
+    listing,
+    split_words,
+)
+from datasets.case_table import METADATA, NO_SPLIT, Problems, Row, normal
 from datasets.errors import DatasetError
 from datasets.image_dataset import ImageDataset
 from datasets.listing import Layout, Listing
@@ -83,6 +92,7 @@ def _read_table(
     """The rows of a table, notes for the user, and the path of each row's image."""
     root, notes = table.parent, list[str]()
     rows = case_table.read(table, problems, notes)
+    _check_split_folders(table, rows)
     found = folder_walk.walk(root, follow_links)
     # Letters such as u-umlaut may be written otherwise in the folder than in the table.
     names = {normal(name): name for name in (*found.images, *found.no_images)}
@@ -113,4 +123,18 @@ def _read_table(
             f"{len(unlisted):,} images have no row in {table.name}, and are left out: "
             f"{folder_walk.shortened(unlisted)}"
         )
-    return rows, [*notes, *found._replace(no_images=[]).notes(follow_links)], paths
+    # What else is in the folder, or behind links, is nothing that a table asks for.
+    return rows, [*notes, *found._replace(no_images=[], links=[]).notes(follow_links)], paths
+
+
+def _check_split_folders(table: pathlib.Path, rows: Sequence[Row]) -> None:
+    """Raises a DatasetError if images lie in folders of splits that the table does not mention."""
+    if any(row.split != NO_SPLIT for row in rows):
+        return
+    folders = {os.path.dirname(row.file_name).split("/")[0] for row in rows}
+    named = {name: splits for name in sorted(folders) if (splits := split_words.meanings(name))}
+    if len(frozenset().union(*named.values())) > 1:
+        raise DatasetError(
+            f"{table}: its images are in folders of splits, {split_words.shown(named)}, and no row "
+            "has a split: write them into the column split"
+        )

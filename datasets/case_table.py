@@ -22,6 +22,7 @@ from datasets.errors import DatasetError
 METADATA = "metadata.csv"
 NO_SPLIT = ""  # The split of the rows of a table without splits.
 _REQUIRED = ("file_name", "case_id")
+_OPTIONAL = ("label", "split")
 _SHOWN_LABELS = 12
 _SHOWN_BAD = 20  # Bad rows or images that a message names.
 # What programs write for a value that is not there.
@@ -114,7 +115,7 @@ def read(csv_path: pathlib.Path, problems: Problems, notes: list[str]) -> list[R
     """
     try:
         with open(csv_path, encoding="utf-8-sig", newline="") as file:
-            rows = _parse(csv_path, file, problems)
+            rows = _parse(csv_path, file, problems, notes)
     except UnicodeDecodeError as error:
         raise DatasetError(
             f"{csv_path} is not UTF-8 text (byte {error.start}): save it as CSV in UTF-8"
@@ -124,15 +125,22 @@ def read(csv_path: pathlib.Path, problems: Problems, notes: list[str]) -> list[R
     return _check(_without_missing(rows, notes), problems)
 
 
-def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems) -> list[Row]:
+def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems, notes: list[str]) -> list[Row]:
     """Parses the table; rows with a wrong number of fields become problems."""
     reader = csv.reader(file, strict=True)
     rows = []
     try:
-        header = [field.strip() for field in next(reader, [])]
+        header = [_column(field) for field in next(reader, [])]
         while header and not header[-1]:  # Spreadsheets write empty columns at the right.
             header.pop()
         _check_header(csv_path, header)
+        missing = [column for column in _OPTIONAL if column not in header]
+        others = [column for column in header if column not in (*_REQUIRED, *_OPTIONAL)]
+        if missing and others:
+            notes.append(
+                f"{csv_path.name} has no column {' and no column '.join(missing)}; these columns "
+                f"are not read: {', '.join(others)}"
+            )
         for fields in reader:
             while len(fields) > len(header) and not fields[-1].strip():
                 fields.pop()
@@ -161,6 +169,12 @@ def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems) -> list[Row
         problems.raise_if_any()
         raise DatasetError(f"{csv_path} has no rows below its header: add one for each image")
     return rows
+
+
+def _column(field: str) -> str:
+    """The name of a column; in small letters if it is then one that is read."""
+    name = field.strip()
+    return name.lower() if name.lower() in (*_REQUIRED, *_OPTIONAL) else name
 
 
 def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:

@@ -89,9 +89,10 @@ def of_files(
       DatasetError: Images are missing or broken and not skipped, or there are other problems.
     """
     broken = Problems(source)
+    rows = [row for row in rows if row not in problems]
     headers = folder_images.read_headers(open_row, rows, broken)
     if broken or skip_broken:
-        whole = [row for row in rows if row not in broken and row not in problems]
+        whole = [row for row in rows if row not in broken]
         folder_images.find_broken(open_row, whole, broken)
     if broken and not skip_broken:
         problems.update(broken)

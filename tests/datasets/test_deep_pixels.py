@@ -131,6 +131,15 @@ def test_a_transparent_value(tmp_path, channels):
     assert_seen(seen(tmp_path, png(values, more)), shown)
 
 
+def test_files_in_memory():
+    """As in a table of encoded images."""
+    for content in (png(VALUES), tiff(VALUES, ">"), tiff(VALUES[..., :1], "<", 1, deflate=True)):
+        with image_file.open_image(io.BytesIO(content)) as image:
+            deep = deep_pixels.read(image)
+        assert np.array_equal(deep.values, VALUES[..., : deep.values.shape[-1]])
+        assert deep.largest() == deep.values.max()
+
+
 def test_values_that_cannot_be_seen_do_not_count(tmp_path):
     """A program hides 65535 under transparent pixels, and the others have 12 bits."""
     hidden, opacity = VALUES.copy(), np.full_like(OPACITY, 65535)

@@ -340,6 +340,26 @@ def test_columns_and_rows_that_spreadsheets_leave_empty(table):
     assert "row 1: column 3 has no name: name it or remove it" in message
 
 
+def test_names_of_columns(table):
+    """Capital letters do not matter, and if a column is missing, the others are named."""
+    data = case_folder.load(table(rows(), "File_Name,CASE_ID,Label,Split\n"))
+    assert (len(data.train), len(data.test), data.class_names) == (6, 2, ("a", "b"))
+    notes = case_folder.load(table(rows(), "file_name,case_id,diagnosis,set\n")).notes
+    assert notes[0] == (
+        "metadata.csv has no column label and no column split; these columns are not read: "
+        "diagnosis, set"
+    )
+
+
+def test_folders_of_splits_beside_a_table_without_splits(tmp_path):
+    names = ["train/0.png", "train/1.png", "test/2.png", "test/3.png"]
+    write(tmp_path, *names)
+    lines = [f"{name},c{i},{'ab'[i % 2]}\n" for i, name in enumerate(names)]
+    (tmp_path / "metadata.csv").write_text("file_name,case_id,label\n" + "".join(lines))
+    message = error_message(tmp_path)
+    assert "its images are in folders of splits, test/ and train/, and no row has a" in message
+
+
 def test_images_without_a_row_are_counted(table):
     data = case_folder.load(table(rows("ababab")))
     assert "2 images have no row in metadata.csv, and are left out: images/6.png, images/7.png" in (
