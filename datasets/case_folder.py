@@ -22,6 +22,7 @@ from datasets import (
 )
 from datasets.case_table import METADATA, NO_SPLIT, Problems, Row, normal
 from datasets.errors import DatasetError
+from datasets.folder_walk import Found
 from datasets.image_dataset import ImageDataset
 from datasets.listing import Layout, Listing
 
@@ -57,10 +58,12 @@ def check(
     own_split = f"the column split of {METADATA}" if table else "train/CLASS/ and test/CLASS/"
     problems = Problems(source)
     if table:
-        rows, notes, paths = _read_table(table, problems, follow_links)
+        found = folder_walk.walk(root, follow_links)
+        rows, notes, paths = _read_table(table, found, problems, follow_links)
+        alike = {normal(name).casefold(): name for name in found.images}
     else:
         rows, notes = class_folders.read(root, follow_links)
-        paths = {row.number: root / row.file_name for row in rows}
+        paths, alike = {row.number: root / row.file_name for row in rows}, {}
 
     def open_row(row: Row) -> Image.Image:
         try:
@@ -68,6 +71,8 @@ def check(
         except FileNotFoundError as error:
             if "\\" in row.file_name:
                 raise DatasetError("no such file: write / instead of \\ between folders") from error
+            if other := alike.get(normal(row.file_name).casefold()):
+                raise DatasetError(f"no such file: its name in the folder is {other}") from error
             raise
 
     listed = listing.of_files(
@@ -87,13 +92,12 @@ def load(
 
 
 def _read_table(
-    table: pathlib.Path, problems: Problems, follow_links: bool
+    table: pathlib.Path, found: Found, problems: Problems, follow_links: bool
 ) -> tuple[list[Row], list[str], dict[int, pathlib.Path]]:
     """The rows of a table, notes for the user, and the path of each row's image."""
     root, notes = table.parent, list[str]()
     rows = case_table.read(table, problems, notes)
     _check_split_folders(table, rows)
-    found = folder_walk.walk(root, follow_links)
     # Letters such as u-umlaut may be written otherwise in the folder than in the table.
     names = {normal(name): name for name in (*found.images, *found.no_images)}
     inside = os.path.realpath(root)

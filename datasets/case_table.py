@@ -122,7 +122,7 @@ def read(csv_path: pathlib.Path, problems: Problems, notes: list[str]) -> list[R
         ) from error
     except OSError as error:
         raise DatasetError(f"{csv_path} cannot be read: {error.strerror}") from error
-    return _check(_without_missing(rows, notes), problems)
+    return _check(without_missing(rows, notes), problems)
 
 
 def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems, notes: list[str]) -> list[Row]:
@@ -242,7 +242,7 @@ def normal(path: str) -> str:
     return unicodedata.normalize("NFC", os.path.normpath(path))
 
 
-def _without_missing(rows: Sequence[Row], notes: list[str]) -> list[Row]:
+def without_missing(rows: Sequence[Row], notes: list[str]) -> list[Row]:
     """The rows with empty labels where a program wrote that there is none; adds notes on it."""
     counts = collections.Counter(row.label for row in rows if row.label)
     lower = {label: label.lower() for label in counts}

@@ -14,7 +14,7 @@ import pathlib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from datasets import folder_walk, image_file, split_words
+from datasets import case_table, folder_walk, image_file, split_words
 from datasets.case_table import METADATA, NO_SPLIT, Row
 from datasets.errors import DatasetError
 from datasets.listing import Layout
@@ -63,6 +63,7 @@ def read(root: pathlib.Path, follow_links: bool) -> tuple[list[Row], list[str]]:
             "metadata.csv with the columns file_name and case_id; names end with "
             f"{', '.join(image_file.SUFFIXES)}{''.join(f'; {note}' for note in notes)}"
         )
+    rows = case_table.without_missing(rows, notes)
     _check_classes(root, rows)
     what = f"in {len(labels)} folders, one a class" if has_classes else "without labels"
     if not has_classes and tops:
@@ -104,9 +105,9 @@ def _check_deeper(
 
 def _check_classes(root: pathlib.Path, rows: Sequence[Row]) -> None:
     """Raises a DatasetError if there are splits, and train lacks a class of another one."""
-    known = {row.label for row in rows if row.split == "train"}
+    known = {row.label for row in rows if row.split == "train"} | {""}
     for row in rows:
-        if known and row.label not in known:
+        if len(known) > 1 and row.label not in known:
             raise DatasetError(
                 f"{root / row.file_name}: the class {row.label!r} has no images in the split "
                 "train: move some of them there, or remove the folder"

@@ -96,14 +96,14 @@ def walk(root: pathlib.Path, follow_links: bool = False) -> Found:
         )
     inside = os.path.realpath(root)
     found = Found([], [], [], [], [])
-    visited: set[str] = set()  # Folders outside that links lead to.
+    visited: set[str] = set()  # Folders that only links lead to.
     waiting = [("", inside)]
     while waiting:
         folder, real = waiting.pop()
         if real in visited:
             found.links.append(folder)
             continue
-        if not is_inside(real, inside):
+        if not _is_walked(real, inside):
             visited.add(real)
         subfolders = []
         for entry in _entries(root / folder):
@@ -115,7 +115,12 @@ def walk(root: pathlib.Path, follow_links: bool = False) -> Found:
             if os.path.isdir(entry.path) if is_link else entry.is_dir():
                 if entry.name.lower() in _OTHERS:
                     found.others.append(path)
-                elif is_link and not (follow_links and _are_apart(target, inside)):
+                elif is_link and not (
+                    # Not to what is read anyway, and not to a folder around it, in a circle.
+                    follow_links
+                    and not _is_walked(target, inside)
+                    and not is_inside(inside, target)
+                ):
                     found.links.append(path)
                 elif _is_run(entry.path):
                     found.runs.append(path)
@@ -140,9 +145,10 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _are_apart(one: str, other: str) -> bool:
-    """Whether no folder is inside the other one, so that a link between them makes no circle."""
-    return not is_inside(one, other) and not is_inside(other, one)
+def _is_walked(path: str, root: str) -> bool:
+    """Whether a folder is inside the root and not hidden, so that it is read without links."""
+    names = os.path.relpath(path, root).split(os.sep)
+    return is_inside(path, root) and not any(n.startswith((".", "__")) for n in names if n != ".")
 
 
 def _entries(folder: pathlib.Path) -> list[os.DirEntry[str]]:

@@ -26,7 +26,8 @@ UNREAD = {
 }  # fmt: skip
 # First bytes of images: those of `FORMATS`, and of others that carry a wrong ending.
 _STARTS = (
-    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"RIFF",
+    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"II+\0",
+    b"MM\0+",
 )  # fmt: skip
 _OTHER_CONTENT = {
     b"ftyphe": "HEIC", b"ftypmi": "HEIC", b"ftypms": "HEIC", b"ftypav": "AVIF",
@@ -46,7 +47,8 @@ def is_image(path: str | os.PathLike[str]) -> bool:
         return ending in SUFFIXES or (ending in _HEIF and _reads_heif())
     try:
         with open(path, "rb") as file:
-            return file.read(8).startswith(_STARTS)
+            start = file.read(12)
+            return start.startswith(_STARTS) or (start[:4], start[8:]) == (b"RIFF", b"WEBP")
     except OSError:
         return False
 

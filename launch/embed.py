@@ -83,6 +83,7 @@ def as_run(config: EmbedConfig) -> EmbedConfig:
 def _list_images(config: EmbedConfig) -> Listing:
     """The images of the folder; prints the notes of the loader."""
     from datasets import catalog
+    from launch.options import data
     from tff_ssl.errors import ConfigurationError
 
     listing = catalog.check(
@@ -92,8 +93,7 @@ def _list_images(config: EmbedConfig) -> Listing:
         raise ConfigurationError(
             f"--data_dir={config.data_dir} needs three images or more; it has {len(listing.rows)}"
         )
-    for note in listing.notes:
-        print(f"note: {note}")
+    data.print_notes(listing.notes)
     return listing
 
 

@@ -1,7 +1,7 @@
 """Loads the images that a configuration names."""
 
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from datasets import catalog
 from datasets.image_dataset import ImageDataset
@@ -21,9 +21,14 @@ def load_dataset(data: DataConfig) -> ImageDataset:
     dataset = catalog.load(
         data.dataset, data.data_dir, data.image_size, data.follow_links, data.skip_broken
     )
-    for note in dataset.notes:
-        print(f"note: {note}", flush=True)
+    print_notes(dataset.notes)
     return dataset
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Prints what a loader decided; bytes of names that are no text are escaped."""
+    for note in notes:
+        print(f"note: {note.encode(errors='backslashreplace').decode()}", flush=True)
 
 
 def check_folder(dataset: str | None, data_dir: str | None, given: Collection[str]) -> None:

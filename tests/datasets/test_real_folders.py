@@ -91,6 +91,16 @@ def test_links_are_followed_once(classes):
     assert catalog.layout("case_folder", classes, follow_links=True) is Layout.CLASSES
 
 
+def test_links_to_hidden_folders_inside(classes):
+    """As tools that keep versions of data have them."""
+    write(classes, ".cache/bird/0.png", ".cache/fish/0.png")
+    (classes / "bird").symlink_to(classes / ".cache" / "bird")
+    (classes / "fish").mkdir()
+    (classes / "fish" / "0.png").symlink_to(classes / ".cache" / "fish" / "0.png")
+    assert all_names(classes) == [*CLASSES, "fish/0.png"]
+    assert all_names(classes, follow_links=True) == ["bird/0.png", *CLASSES, "fish/0.png"]
+
+
 def test_nothing_but_links(classes):
     root = classes.parent / "links"
     root.mkdir()
@@ -390,6 +400,21 @@ def test_forms_of_unicode_in_names_of_classes(tmp_path):
 def test_backslashes(table):
     message = error_message(table(rows(name="images\\{}.png")))
     assert "row 2: images\\0.png: no such file: write / instead of \\ between folders" in message
+
+
+def test_names_in_other_letters(table):
+    message = error_message(table(rows(name="Images/{}.PNG")))
+    assert "row 2: Images/0.PNG: no such file: its name in the folder is images/0.png" in message
+
+
+def test_folders_of_images_without_a_label(tmp_path):
+    write(tmp_path, *(f"{label}/{i}.png" for label in ("cat", "dog", "-1", "none") for i in "ab"))
+    data = case_folder.load(tmp_path)
+    assert data.class_names == ("cat", "dog", "none")
+    assert [n for n in names_of(data) if n.startswith("-1")] == ["-1/a.png", "-1/b.png"]
+    notes = " | ".join(data.notes)
+    assert "2 images have the label -1, which is read as no label" in notes
+    assert "none is a class of 2 images: leave the label empty" in notes
 
 
 def test_the_name_of_the_table_in_other_letters(table):
