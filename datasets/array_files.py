@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from datasets import listing, pixel_store
-from datasets.case_table import NO_SPLIT, SPLITS, Row
+from datasets import listing, pixel_store, split_words
+from datasets.case_table import NO_SPLIT, Row
 from datasets.errors import DatasetError
 from datasets.folder_images import Header
 from datasets.listing import Layout, Listing
@@ -146,7 +146,7 @@ def _find(names: Sequence[str]) -> list[_Arrays]:
     """The arrays of each split, by their names."""
     own = {name.lower(): name for name in names}
     found: dict[str, _Arrays] = {}
-    for word, split in {"": NO_SPLIT, **SPLITS}.items():
+    for word, split in {"": NO_SPLIT, **split_words.WORDS}.items():
         for stems in _STEMS:
             for form in (f"{{}}_{word}", f"{word}_{{}}") if word else ("{}",):
                 images, labels, clients = (own.get(form.format(stem)) for stem in stems)

@@ -14,21 +14,19 @@ import io
 import itertools
 import json
 import pathlib
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from PIL import Image
 
-from datasets import image_file, listing
-from datasets.case_table import NO_SPLIT, SPLITS, Problems, Row
+from datasets import image_file, listing, split_words
+from datasets.case_table import NO_SPLIT, Problems, Row
 from datasets.errors import DatasetError
 from datasets.listing import Layout, Listing
 
 CASES = ("case_id", "client_id", "writer_id")
 # The word in a path that names its split.
-_WORD = re.compile(r"(?:^|[^a-z])(train|test|validation|val)(?=$|[^a-z])")
 
 
 class _Columns(NamedTuple):
@@ -62,7 +60,7 @@ def layout(name: str, root: pathlib.Path) -> Layout:
     return Layout.CASES if columns.case else Layout.CLASSES if columns.label else Layout.IMAGES
 
 
-def check(name: str, root: pathlib.Path) -> Listing:
+def check(name: str, root: pathlib.Path, skip_broken: bool = False) -> Listing:
     """Lists the images of a data set `parquet` or `hf_disk`; they become RGB.
 
     Raises:
@@ -105,8 +103,9 @@ def check(name: str, root: pathlib.Path) -> Listing:
     notes = [", ".join(used), *notes, *more]
     classes = columns.class_names or listing.sorted_classes(row.label for row in rows)
     return listing.of_files(
-        name, root, rows, open_row, Problems(root), notes, "a file or split named test", classes
-    )
+        name, root, rows, open_row, Problems(root), notes, "a file or split named test", classes,
+        skip_broken,
+    )  # fmt: skip
 
 
 def _tables(name: str, root: pathlib.Path, notes: list[str]) -> Iterator[_Table]:
@@ -153,8 +152,17 @@ def _saved_files(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
 
 
 def _split_of(name: str) -> str:
-    word = _WORD.search(name.lower())
-    return SPLITS[word[1]] if word else NO_SPLIT
+    """The split that a file's name means, or else that of the nearest folder in its path."""
+    for part in reversed(pathlib.PurePath(name).parts):
+        splits = split_words.meanings(part)
+        if len(splits) > 1:
+            raise DatasetError(
+                f"data_dir: {name} is named after several splits, {' and '.join(sorted(splits))}: "
+                "rename it"
+            )
+        if splits:
+            return next(iter(splits))
+    return NO_SPLIT
 
 
 def _parquet_table(path: pathlib.Path, split: str) -> _Table:

@@ -29,16 +29,20 @@ _NAMES = {
 class _Own(NamedTuple):
     """Your own images: functions of their folder or file."""
 
-    layout: Callable[[pathlib.Path], Layout]
-    check: Callable[[pathlib.Path], Listing]
+    layout: Callable[..., Layout]
+    check: Callable[..., Listing]
+    # Those of `follow_links` and `skip_broken` that the functions take; `layout` only the first.
+    choices: tuple[str, ...] = ()
 
 
 _OWN = {
-    "case_folder": _Own(case_folder.layout, case_folder.check),
+    "case_folder": _Own(case_folder.layout, case_folder.check, ("follow_links", "skip_broken")),
     "npz": _Own(array_files.npz_layout, array_files.check_npz),
     **{
         name: _Own(
-            functools.partial(arrow_files.layout, name), functools.partial(arrow_files.check, name)
+            functools.partial(arrow_files.layout, name),
+            functools.partial(arrow_files.check, name),
+            ("skip_broken",),
         )
         for name in ("parquet", "hf_disk")
     },
@@ -60,36 +64,65 @@ def is_own(name: str) -> bool:
     return name in OWN
 
 
-def layout(name: str, data_dir: str | os.PathLike[str] | None) -> Layout:
+def reading(choice: str) -> tuple[str, ...]:
+    """Names of the data sets that have a choice, `follow_links` or `skip_broken`."""
+    return tuple(name for name, own in _OWN.items() if choice in own.choices)
+
+
+def layout(
+    name: str, data_dir: str | os.PathLike[str] | None, follow_links: bool = False
+) -> Layout:
     """How your own images are sorted; by cases if they cannot be read."""
     if not data_dir:
         return Layout.CASES
+    choices = {"follow_links": follow_links} if name in reading("follow_links") else {}
     try:
-        return _OWN[name].layout(pathlib.Path(data_dir))
+        return _OWN[name].layout(pathlib.Path(data_dir), **choices)
     except DatasetError:
         return Layout.CASES
 
 
-def check(name: str, data_dir: str | os.PathLike[str] | None) -> Listing:
-    """Lists and checks your own images without decoding them.
+def check(
+    name: str,
+    data_dir: str | os.PathLike[str] | None,
+    follow_links: bool = False,
+    skip_broken: bool = False,
+) -> Listing:
+    """Lists and checks your own images.
+
+    Args:
+      name: Name of the data set.
+      data_dir: Its folder or file.
+      follow_links: Whether links to folders and links that lead out of the folder are followed.
+      skip_broken: Whether missing and broken images are left out; all are decoded to find them.
 
     Raises:
       DatasetError: Data missing in `data_dir` or broken; with the file and the row.
     """
     if not data_dir:
         raise DatasetError(f"--data_dir is needed for --dataset={name}: {_NAMES[name]}")
-    return _OWN[name].check(pathlib.Path(data_dir))
+    choices = {"follow_links": follow_links, "skip_broken": skip_broken}
+    for choice, is_chosen in choices.items():
+        if is_chosen and choice not in _OWN[name].choices:
+            raise DatasetError(f"--{choice} is for --dataset={' or '.join(reading(choice))}")
+    own = {choice: choices[choice] for choice in _OWN[name].choices}
+    return _OWN[name].check(pathlib.Path(data_dir), **own)
 
 
 def load(
-    name: str, data_dir: str | os.PathLike[str] | None = None, image_size: int | None = None
+    name: str,
+    data_dir: str | os.PathLike[str] | None = None,
+    image_size: int | None = None,
+    follow_links: bool = False,
+    skip_broken: bool = False,
 ) -> ImageDataset:
     """Loads a data set, always in the same order; many pixels into a file (`pixel_store`).
 
     The name is one of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3` of a
     set that has been prepared in `data_dir` (default: TFDS's own folder): nothing is downloaded.
     Images are resized (bilinear) to squares of `image_size` pixels; None keeps their size, and for
-    your own images chooses it (`folder_images.choose_size`).
+    your own images chooses it (`folder_images.choose_size`). `follow_links` and `skip_broken` are
+    those of `check`.
 
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
@@ -99,7 +132,7 @@ def load(
     if name == "digits":
         return _load_digits(image_size)
     if is_own(name):
-        return listing.load(check(name, data_dir), image_size)
+        return listing.load(check(name, data_dir, follow_links, skip_broken), image_size)
     from datasets import tfds_images
 
     return tfds_images.load(name, data_dir, image_size, catalog_names=tuple(_NAMES))

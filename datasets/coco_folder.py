@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from datasets import image_file
+from datasets import deep_pixels, image_file
 from datasets.errors import DatasetError
 
 SPLITS = ("train2017", "val2017")
@@ -104,6 +104,8 @@ class CocoImages:
         path = self._images / pathlib.PurePosixPath(str(entry["file_name"])).name
         try:
             with image_file.open_image(path) as opened:
+                if deep_pixels.read(opened) is not None:
+                    raise DatasetError("images of more than 8 bits are not read: save it with 8")
                 pixels = np.asarray(opened.convert("RGB"))
         except FileNotFoundError as error:
             raise DatasetError(

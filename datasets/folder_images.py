@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tqdm
 from PIL import Image
 
-from datasets import pixel_store
+from datasets import deep_pixels, image_file, pixel_store
 from datasets.case_table import Problems, Row
 from datasets.errors import DatasetError
 
@@ -25,10 +25,17 @@ Open = Callable[[Row], Image.Image]  # Opens the image of a row; a DatasetError 
 
 
 class Header(NamedTuple):
-    """Width and height of an image in pixels, and its largest value if it has more than 8 bits."""
+    """What is known of an image before its pixels are used.
+
+    Attributes:
+      size: Width and height in pixels.
+      largest: Largest value of an image of more than 8 bits.
+      has_pages: Whether the file has several pages or frames.
+    """
 
     size: tuple[int, int]
-    largest: int | None
+    largest: int | None = None
+    has_pages: bool = False
 
 
 def read_headers(open_row: Open, rows: Sequence[Row], problems: Problems) -> list[Header | None]:
@@ -36,14 +43,10 @@ def read_headers(open_row: Open, rows: Sequence[Row], problems: Problems) -> lis
 
     def read_header(row: Row) -> Header:
         with open_row(row) as image:
-            if image.mode == "F":
-                raise DatasetError("pixels are floating point numbers: save it with 8 or 16 bits")
-            if not image.mode.startswith("I"):
-                return Header(image.size, None)
-            smallest, largest = image.getextrema()
-            if smallest < 0:
-                raise DatasetError("pixels are negative: save it with 8 or 16 bits from 0 on")
-            return Header(image.size, int(largest))
+            has_pages = bool(getattr(image, "is_animated", False))
+            deep = deep_pixels.read(image)
+            largest = None if deep is None else deep.largest()
+            return Header(image_file.size(image), largest, has_pages)
 
     return _for_each_image(read_header, rows, problems, "checking images")
 
@@ -98,26 +101,40 @@ def decode(
 
     def decode_one(row: Row) -> None:
         with open_row(row) as image:
-            if image.mode.startswith("I"):
+            deep = deep_pixels.read(image) if bits is not None else None
+            if deep is not None:
                 assert bits is not None
-                images[index[row.number]] = _scaled(image, size, bits)
+                images[index[row.number]] = _resized(deep.scaled(bits), size)
                 return
-            converted = image.convert(_MODES[channels])
-        if converted.size != size:
-            converted = converted.resize(size, Image.Resampling.BILINEAR)
-        images[index[row.number]] = np.asarray(converted).reshape(images.shape[1:])
+            seen = image_file.rgb(image) if channels == 3 else image.convert(_MODES[channels])
+        if seen.size != size:
+            seen = seen.resize(size, Image.Resampling.BILINEAR)
+        images[index[row.number]] = np.asarray(seen).reshape(images.shape[1:])
 
     _for_each_image(decode_one, rows, problems, title)
     return images
 
 
-def _scaled(image: Image.Image, size: tuple[int, int], bits: int) -> npt.NDArray[np.uint8]:
-    """A grey image of `bits` bits with 8 bits, resized, uint8 [height, width, 1]."""
-    values = np.asarray(image).astype(np.float32) * (255 / (2**bits - 1))
-    resized = Image.fromarray(values)
-    if resized.size != size:
-        resized = resized.resize(size, Image.Resampling.BILINEAR)
-    return np.rint(np.asarray(resized)).clip(0, 255).astype(np.uint8)[..., np.newaxis]
+def find_broken(open_row: Open, rows: Sequence[Row], problems: Problems) -> None:
+    """Decodes every row's image, and adds broken ones to `problems`."""
+
+    def decode(row: Row) -> None:
+        with open_row(row) as image:
+            image.load()
+
+    _for_each_image(decode, rows, problems, "looking for broken images")
+
+
+def _resized(pixels: npt.NDArray[np.float32], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """Fractional values from 0 to 255 as whole ones, resized, uint8 [height, width, channels]."""
+    planes = [Image.fromarray(np.ascontiguousarray(plane)) for plane in np.moveaxis(pixels, -1, 0)]
+    if planes[0].size != size:
+        planes = [plane.resize(size, Image.Resampling.BILINEAR) for plane in planes]
+    return (
+        np.rint(np.stack([np.asarray(plane) for plane in planes], axis=-1))
+        .clip(0, 255)
+        .astype(np.uint8)
+    )
 
 
 def _for_each_image(

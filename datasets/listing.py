@@ -15,13 +15,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from datasets import case_split, folder_images
+from datasets import case_split, copies, folder_images
 from datasets.case_table import Problems, Row
 from datasets.errors import DatasetError
 from datasets.folder_images import Header, Open
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
 
 _SPLITS = ("train", "test", "validation")
+_SKIP = "; --skip_broken leaves missing and broken images out"
+_BLOCK = 4096  # Images that are compared at a time.
 
 
 class Layout(enum.Enum):
@@ -46,6 +48,7 @@ class Listing(NamedTuple):
       own_split: What sets a split of the user's own, for notes.
       class_names: Names of the classes in their order; sorted labels if empty.
       channels: Number of channels of the decoded images: 1 (grey), 3 (RGB) or 4 (RGBA).
+      copies: Numbers of the rows whose files are equal, for each content that occurs repeatedly.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Listing(NamedTuple):
     own_split: str
     class_names: tuple[str, ...] = ()
     channels: int = 3
+    copies: Sequence[Sequence[int]] = ()
 
     def classes_of(self, labels: Iterable[str]) -> tuple[str, ...]:
         """The different labels without the empty one, in the order of the classes."""
@@ -74,18 +78,52 @@ def of_files(
     notes: Sequence[str],
     own_split: str,
     class_names: tuple[str, ...] = (),
+    skip_broken: bool = False,
 ) -> Listing:
     """The listing of encoded images, whose headers are read; the other arguments are its fields.
 
+    If a header is broken, or if broken images are to be skipped, all pixels are decoded once to
+    find all broken images.
+
     Raises:
-      DatasetError: An image is missing or broken, or there are other problems already.
+      DatasetError: Images are missing or broken and not skipped, or there are other problems.
     """
-    headers = folder_images.read_headers(open_row, rows, problems)
+    broken = Problems(source)
+    rows = [row for row in rows if row not in problems]
+    headers = folder_images.read_headers(open_row, rows, broken)
+    if broken or skip_broken:
+        whole = [row for row in rows if row not in broken]
+        folder_images.find_broken(open_row, whole, broken)
+    if broken and not skip_broken:
+        problems.update(broken)
+        problems.raise_if_any(_SKIP)
     problems.raise_if_any()
-    known = [header for header in headers if header is not None]
+    pairs = [pair for pair in zip(rows, headers, strict=True) if pair[0] not in broken]
+    rows = [row for row, _ in pairs]
+    if not rows:
+        raise DatasetError(f"{source}: all of its {len(broken):,} images are missing or broken")
+    known = [header for _, header in pairs if header is not None]
     bits = folder_images.bits_of(known)
-    notes = (*notes, *_bits_notes(bits, known))
-    return Listing(name, source, rows, open_row, known, bits, notes, own_split, class_names)
+    notes = [*notes, *_bits_notes(bits, known), *_label_notes(rows)]
+    if broken:
+        notes.append(f"{len(broken):,} missing or broken images are left out: {broken.described()}")
+    pages = sum(header.has_pages for header in known)
+    if pages:
+        notes.append(f"{pages:,} files have several pages or frames: only the first one is used")
+    return Listing(name, source, rows, open_row, known, bits, tuple(notes), own_split, class_names)
+
+
+def _label_notes(rows: Sequence[Row]) -> list[str]:
+    """A note on labels that differ in nothing but capital letters, if there are any."""
+    alike: dict[str, set[str]] = collections.defaultdict(set)
+    for row in rows:
+        alike[row.label.casefold()].add(row.label)
+    return [
+        f"the labels {' and '.join(sorted(labels))} are different classes, and differ only in "
+        "capital letters: write them alike if they are one"
+        for labels in alike.values()
+        if len(labels) > 1
+    ]
 
 
 def validation_as_test(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
@@ -119,7 +157,7 @@ def read_in_batches(
     for start in range(0, len(listing.rows), batch_size):
         rows = listing.rows[start : start + batch_size]
         images = _decode(listing, rows, size, problems, title="")
-        problems.raise_if_any()
+        problems.raise_if_any(_SKIP)
         yield images
 
 
@@ -142,6 +180,7 @@ def load(listing: Listing, image_size: int | None = None) -> ImageDataset:
         raise DatasetError(
             f"{listing.source}: no image has split train: give it to the cases to train on"
         )
+    split_notes += copies.notes(listing.copies, rows)
     known = {row.label for row in train} | {""}
     other = collections.Counter(row.label for row in rows if row.label not in known)
     if other:
@@ -151,13 +190,34 @@ def load(listing: Listing, image_size: int | None = None) -> ImageDataset:
         )
     rows = [r if r.label in known else dataclasses.replace(r, label="") for r in rows]
     size, size_note = folder_images.choose_size(listing.headers, image_size)
-    notes = (*listing.notes, *split_notes, *([size_note] if size_note else []))
     rows.sort(key=lambda row: _SPLITS.index(row.split))  # Each split is a slice.
     problems = Problems(listing.source)
     images = _decode(listing, rows, size, problems, "reading images")
-    problems.raise_if_any()
+    problems.raise_if_any(_SKIP)
+    size_notes = [size_note] if size_note else []
+    notes = (*listing.notes, *split_notes, *size_notes, *_constant_notes(images, rows))
     example_ids = np.array([original[row.number] for row in rows], np.int64)
     return _assemble(listing, rows, images, example_ids, listing.classes_of(known), notes)
+
+
+def _constant_notes(images: npt.NDArray[np.uint8], rows: Sequence[Row]) -> list[str]:
+    """A note if all images are equal, or if some have a single colour."""
+    blocks = [images[start : start + _BLOCK] for start in range(0, len(images), _BLOCK)]
+    if len(images) > 1 and all((block == images[0]).all() for block in blocks):
+        return [
+            f"warning: all {len(images):,} images are equal, so nothing can be learned from them: "
+            "look at their files"
+        ]
+    is_constant = np.concatenate(
+        [(block == block[:, :1, :1]).all(axis=(1, 2, 3)) for block in blocks]
+    )
+    if not is_constant.any():
+        return []
+    first = rows[int(np.argmax(is_constant))].file_name
+    return [
+        f"warning: {int(is_constant.sum()):,} images have the same colour everywhere, such as "
+        f"{first}: remove them if they show nothing"
+    ]
 
 
 def _decode(

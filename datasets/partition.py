@@ -164,7 +164,7 @@ def make(
     labels: Labels = split.labels
     if name == "feature_clusters":
         name, labels = cluster_partition, _checked_clusters(cluster_ids, len(split))
-    arguments = _arguments(name, settings)
+    arguments = _arguments(name, settings, len(split))
     if PARTITIONS[name].sets_smallest:
         arguments["min_client_size"] = min_client_size
     clients = PARTITIONS[name].function(labels, rng, **arguments)
@@ -190,12 +190,20 @@ def _generator(seed: int, stream: str) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(stream.encode())])
 
 
-def _arguments(name: str, settings: dict[str, float | int | None]) -> dict[str, float | int | None]:
+def _arguments(
+    name: str, settings: dict[str, float | int | None], num_examples: int
+) -> dict[str, float | int | None]:
     """The settings that a partition takes; a DatasetError if one that it needs is None."""
     arguments = {flag: settings[flag] for flag in PARTITIONS[name].flags}
     if "samples_per_client" in arguments:
         if settings["num_clients"] is None and settings["samples_per_client"] is None:
             arguments["samples_per_client"] = DEFAULT_SAMPLES_PER_CLIENT
+            if num_examples < DEFAULT_SAMPLES_PER_CLIENT:
+                raise DatasetError(
+                    f"the data set has {num_examples} images to train on, fewer than the "
+                    f"{DEFAULT_SAMPLES_PER_CLIENT} of one client: add images, or give "
+                    "--samples_per_client"
+                )
         return arguments
     for flag, value in arguments.items():
         if value is None:

@@ -36,7 +36,8 @@ def load(
 
     The folder `data_dir`, by default TFDS's, holds `name/version/`. Images are resized to squares
     of `image_size` pixels, which is required if their sizes differ. The test split is TFDS's
-    `test`, otherwise its `validation`, otherwise a fixed stratified fifth of `train`. Example ids
+    `test`, otherwise its `validation`, otherwise a fixed stratified fifth of `train`. Splits
+    without labels, as the test splits of challenges are, do not count. Example ids
     number the examples of train, test and validation, in this order and in the order of the files.
     The error on an unknown name lists `catalog_names`.
 
@@ -164,10 +165,16 @@ def _check_features(name: str, features: Any, image_size: int | None) -> None:
     import tensorflow_datasets as tfds
 
     keys = sorted(features) if hasattr(features, "keys") else []
-    if "image" not in keys or not isinstance(features["image"], tfds.features.Image):
+    if "image" not in keys:
         raise DatasetError(f"dataset {name} has no feature `image`, only {', '.join(keys)}")
-    if "label" not in keys or not isinstance(features["label"], tfds.features.ClassLabel):
-        raise DatasetError(f"dataset {name} has no class feature `label`, only {', '.join(keys)}")
+    if not isinstance(features["image"], tfds.features.Image):
+        kind = _kind(features["image"])
+        raise DatasetError(f"dataset {name}: its feature `image` is no Image but {kind}")
+    if "label" not in keys:
+        raise DatasetError(f"dataset {name} has no feature `label`, only {', '.join(keys)}")
+    if not isinstance(features["label"], tfds.features.ClassLabel):
+        kind = _kind(features["label"])
+        raise DatasetError(f"dataset {name}: its feature `label` is no ClassLabel but {kind}")
     height, width, channels = features["image"].shape
     if channels not in (1, 3, 4) or np.dtype(features["image"].np_dtype) != np.uint8:
         raise DatasetError(f"dataset {name} is not of uint8 images with 1, 3 or 4 channels")
@@ -175,19 +182,46 @@ def _check_features(name: str, features: Any, image_size: int | None) -> None:
         raise DatasetError(f"image_size: dataset {name} has images of several sizes; give one size")
 
 
+def _kind(feature: Any) -> str:
+    """The type of a feature, or of its values if it is a plain tensor, such as `int64`."""
+    kind = type(feature).__name__
+    return np.dtype(feature.np_dtype).name if kind in ("Tensor", "Scalar") else kind
+
+
 def _read(name: str, builder: Any, image_size: int | None) -> ImageDataset:
-    splits = builder.info.splits
+    found = [key for key in ("test", "validation") if key in builder.info.splits]
+    labelled = [key for key in found if _has_labels(name, builder, key)]
+    notes = [
+        f"the split {key} of {name} has no labels, and is left out"
+        for key in found
+        if key not in labelled
+    ]
+    if notes:
+        test_name = f"the split {labelled[0]}" if labelled else "a fifth of the split train"
+        notes.append(f"the test images are those of {test_name}")
     train = _read_split(name, builder, "train", image_size, first_id=0)
-    test_name = next((key for key in ("test", "validation") if key in splits), None)
-    if test_name is None:
+    if not labelled:
         train, test = hold_out(train)
     else:
-        test = _read_split(name, builder, test_name, image_size, first_id=len(train))
+        test = _read_split(name, builder, labelled[0], image_size, first_id=len(train))
     validation = None
-    if test_name == "test" and "validation" in splits:
+    if len(labelled) > 1:
         first_id = len(train) + len(test)
-        validation = _read_split(name, builder, "validation", image_size, first_id)
-    return ImageDataset(name, train, test, tuple(builder.info.features["label"].names), validation)
+        validation = _read_split(name, builder, labelled[1], image_size, first_id)
+    classes = tuple(builder.info.features["label"].names)
+    return ImageDataset(name, train, test, classes, validation, tuple(notes))
+
+
+def _has_labels(name: str, builder: Any, split: str) -> bool:
+    """Whether an example of a split has a label; images are not decoded for it."""
+    import tensorflow_datasets as tfds
+
+    decoders = tfds.decode.PartialDecoding({"label": True})
+    try:
+        dataset = builder.as_dataset(split=split, shuffle_files=False, decoders=decoders)
+        return any(element["label"] >= 0 for element in dataset.as_numpy_iterator())
+    except Exception as error:  # the exceptions of TF and TFDS have no common base class
+        raise _unreadable(name, builder, split, error) from error
 
 
 def _read_split(
@@ -220,13 +254,17 @@ def _read_split(
         if done < len(images):
             raise EOFError(f"{done:,} of {len(images):,} images")
     except Exception as error:  # the exceptions of TF and TFDS have no common base class
-        raise DatasetError(
-            f"data_dir: split {split} of dataset {name} in {builder.data_dir} cannot be read: "
-            f"{_first_line(error)}"
-        ) from error
+        raise _unreadable(name, builder, split, error) from error
     ids = np.arange(first_id, first_id + len(all_labels), dtype=np.int64)
     known_labels = np.where(all_labels < 0, np.int32(NO_LABEL), all_labels)
     return Split(images, known_labels, ids)
+
+
+def _unreadable(name: str, builder: Any, split: str, error: Exception) -> DatasetError:
+    return DatasetError(
+        f"data_dir: split {split} of dataset {name} in {builder.data_dir} cannot be read: "
+        f"{_first_line(error)}"
+    )
 
 
 def _first_line(error: Exception) -> str:

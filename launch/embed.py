@@ -53,7 +53,7 @@ def main(config: EmbedConfig) -> None:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigurationError(f"--output_dir={output} is not empty: name a new folder")
     encoder = _load_encoder(config.run)
-    listing = _list_images(config)
+    listing = _list_images(as_run(config))
     _check_channels(encoder, listing, config.run)
     count = len(listing.rows)
     print(f"encodes {count:,} images of {folder} with the encoder of {config.run}", flush=True)
@@ -68,18 +68,32 @@ def main(config: EmbedConfig) -> None:
     print(f"\nwritten to {output}/: embed.html (open it in a browser), {_CSV}, {_NPZ}")
 
 
+def as_run(config: EmbedConfig) -> EmbedConfig:
+    """The configuration with the choices of the run for the same folder, where none are given."""
+    from launch.options import resuming
+    from launch.outputs import run_folder
+
+    run = run_folder.read_flags(run_folder.run_of(pathlib.Path(str(config.run))))
+    trained_on, folder = run.get("data_dir"), pathlib.Path(str(config.data_dir))
+    if not trained_on or pathlib.Path(trained_on).resolve() != folder.resolve():
+        return config
+    return resuming.take_over(config, run, ("follow_links", "skip_broken"))
+
+
 def _list_images(config: EmbedConfig) -> Listing:
     """The images of the folder; prints the notes of the loader."""
     from datasets import catalog
+    from launch.options import data
     from tff_ssl.errors import ConfigurationError
 
-    listing = catalog.check(config.dataset, config.data_dir)
+    listing = catalog.check(
+        config.dataset, config.data_dir, config.follow_links, config.skip_broken
+    )
     if len(listing.rows) < 3:
         raise ConfigurationError(
             f"--data_dir={config.data_dir} needs three images or more; it has {len(listing.rows)}"
         )
-    for note in listing.notes:
-        print(f"note: {note}")
+    data.print_notes(listing.notes)
     return listing
 
 

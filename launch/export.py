@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from launch.options import app, settings
+from launch.options import app, data, settings
 from launch.options.image_config import DataConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
@@ -65,8 +65,8 @@ _BATCH = 64
 _WARM_UP, _TIMED = 5, 50  # Calls for the latency.
 # Flags that are taken from the run.
 _RUN_FLAGS = (
-    "dataset", "data_dir", "image_size", "seed", "probe", "also_logistic", "per_case",
-    "labels_per_class", "labels", "label_draws",
+    *data.IMAGE_FLAGS, "seed", "probe", "also_logistic", "per_case", "labels_per_class",
+    "labels", "label_draws",
 )  # fmt: skip
 
 Encode = Callable[[np.ndarray], np.ndarray]
@@ -85,7 +85,7 @@ class Converted(NamedTuple):
 
 
 def main(config: ExportConfig) -> None:
-    from launch.options import data, resuming
+    from launch.options import resuming
     from launch.outputs import run_folder
     from launch.runs import stopped
     from tff_ssl.deployment import encoder_weights, export, saved_model

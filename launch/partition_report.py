@@ -73,6 +73,7 @@ def _settings(config: PartitionReportConfig) -> dict[str, Any]:
         "dataset": data.dataset,
         "data_dir": data.data_dir,
         "image_size": data.image_size,
+        **{name: True for name in ("follow_links", "skip_broken") if getattr(data, name)},
         "partition": clients.partition,
         "flags": {flag: value for flag, value in values.items() if value is not None},
         "seed": config.seed,

@@ -43,4 +43,5 @@ def parse(
     values = settings.flat(resumed)
     if "run" not in values:  # Otherwise the run may have another data set.
         data.check_folder(values.get("dataset"), values.get("data_dir"), config.given)
+    data.check_output(resumed)
     return resumed, rest

@@ -1,6 +1,6 @@
 """Defaults that depend on the data set, without slow imports."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from datasets import catalog
@@ -26,12 +26,16 @@ def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -
     values = settings.flat(config)
     dataset, changes = values.get("dataset", ""), dict[str, Any]()
     if catalog.is_own(dataset):
-        changes["partition"] = _PARTITIONS[catalog.layout(dataset, values["data_dir"])]
+        changes["partition"] = _PARTITIONS[_layout(values)]
     changes["views"] = views(dataset, objective)
     is_small = dataset == "digits" and values["image_size"] is None
     changes["view_size"] = _DIGITS_VIEW_SIZE if is_small else None
     kept = {*config.given, *kept}
     return settings.replace(config, **{n: v for n, v in changes.items() if n not in kept})
+
+
+def _layout(values: Mapping[str, Any]) -> Layout:
+    return catalog.layout(values["dataset"], values["data_dir"], values.get("follow_links", False))
 
 
 def views(dataset: str, objective: str | None) -> str:
@@ -56,6 +60,6 @@ def shown(config: Settings) -> dict[str, str]:
         if resolved.get(name):
             found[name] = str(resolved[name])
     if "per_case" in values and values["per_case"] is None:
-        layout = catalog.layout(dataset, values["data_dir"]) if catalog.is_own(dataset) else None
+        layout = _layout(values) if catalog.is_own(dataset) else None
         found["per_case"] = "true" if layout is Layout.CASES else "false"
     return found

@@ -20,6 +20,10 @@ class DataConfig:
       data_dir: Folder of prepared TFDS sets, or the folder or file of your own images.
       image_size: Height and width to which all images are resized. Default: their own; of
         your own images {names}.
+      follow_links: case_folder: also read links to folders and links that lead out of --data_dir.
+        Without it they are left out and counted.
+      skip_broken: case_folder, parquet, hf_disk: leave missing and broken images out.
+        Without it they are an error. All images are decoded once more to find them.
       train_labels: supervised: number of labelled images to train on, drawn with --seed in
         proportion to the sizes of the classes. Default: all images that have a label.
     """
@@ -31,6 +35,8 @@ class DataConfig:
     image_size: int | None = flag(
         None, 8, names=f"at least {folder_images.SMALLEST} and at most {folder_images.LARGEST}"
     )
+    follow_links: bool = False
+    skip_broken: bool = False
     train_labels: int | None = flag(None, 1, scripts=["centralized"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import flags
 
-from launch.options import defaults, presets, settings
+from launch.options import data, defaults, presets, settings
 from launch.options.run_config import RunConfig
 from launch.options.settings import Config, Settings
 from launch.outputs import run_folder
@@ -16,7 +16,8 @@ from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
 _OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, not of its run.
-_OF_DATASET = ("image_size", "per_case")  # Flags that do not hold for another data set.
+# Flags that do not hold for another data set.
+_OF_DATASET = ("image_size", "per_case", "follow_links", "skip_broken")
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
@@ -111,7 +112,9 @@ def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> C
         kept |= set(_OF_DATASET)
     if "labels_per_class" in kept:
         kept.add("labels")  # Given in place of it.
-    return settings.replace(config, **{n: run[n] for n in names if n in run and n not in kept})
+    config = settings.replace(config, **{n: run[n] for n in names if n in run and n not in kept})
+    data.check_output(config)
+    return config
 
 
 def read_run(folder: pathlib.Path) -> RunConfig | None:

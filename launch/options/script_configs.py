@@ -94,6 +94,10 @@ class EmbedConfig(ScriptConfig):
       dataset: Kind of the images: {names}.
       data_dir: Folder or file of the images. A case_folder has a metadata.csv, a folder for each
         class, or no labels.
+      follow_links: case_folder: also read links to folders and links that lead out of --data_dir.
+        Default: as --run did, if it has the same --data_dir.
+      skip_broken: case_folder, parquet, hf_disk: leave missing and broken images out.
+        Default: as --run did, if it has the same --data_dir.
       num_clusters: Number of clusters; fewer if there are fewer different images.
       near_duplicates: Smallest cosine of the features of two images that count as near-duplicates.
     """
@@ -101,6 +105,8 @@ class EmbedConfig(ScriptConfig):
     run: str | None = None
     dataset: str = flag("case_folder", choices=catalog.OWN, names=", ".join(catalog.OWN))
     data_dir: str | None = None
+    follow_links: bool = False
+    skip_broken: bool = False
     num_clusters: int = flag(10, 1, 1000)
     # Encoders end with a ReLU, so that any two images have a high cosine. With an encoder that was
     # trained for two rounds on HAM10000, it is 0.97 in the median of random pairs, and 0.999

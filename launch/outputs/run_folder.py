@@ -252,8 +252,11 @@ def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
 
 
 def _comparable(config: Mapping[str, Any], name: str) -> Any:
-    """A flag's value; only the last one of a hyperparameter that is given several times."""
-    value = config.get(name)
+    """A flag's value; only the last one of a hyperparameter that is given several times.
+
+    A flag that is false is as one that the run does not know, because it was added later.
+    """
+    value = config.get(name) or None if isinstance(config.get(name), bool) else config.get(name)
     if name == "hparam" and isinstance(value, list):
         return dict(text.partition("=")[::2] for text in value)
     return value

@@ -29,6 +29,23 @@ def rank_lines(rank: float, untrained: float) -> list[str]:
     return lines
 
 
+def with_class_names(
+    results: Sequence[Mapping[str, Any]], class_names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Entries for `result.json`, in which `class_accuracies` has names of classes, not numbers."""
+
+    def named(content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        found = {key: named(value) for key, value in content.items()}
+        if "class_accuracies" in found:
+            accuracies = found["class_accuracies"].items()
+            found["class_accuracies"] = {class_names[int(k)]: value for k, value in accuracies}
+        return found
+
+    return [named(result) for result in results]
+
+
 def format_results(results: list[dict[str, Any]]) -> str:
     """A short table for each protocol among the results."""
     parts: dict[str, list[dict[str, Any]]] = {}

@@ -28,9 +28,8 @@ _ONLY_FOR = {
 }  # fmt: skip
 # Flags that are taken from the run.
 _RUN_FLAGS = (
-    "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm",
-    "projector_output_batch_norm", "view_size", "seed", "probe", "also_logistic", "per_case",
-    "baselines",
+    *data.IMAGE_FLAGS, "encoder", "projector", "towers", "norm", "projector_output_batch_norm",
+    "view_size", "seed", "probe", "also_logistic", "per_case", "baselines",
 )  # fmt: skip
 
 
@@ -78,7 +77,7 @@ def evaluate(config: EvaluateConfig) -> None:
     frozen.check_unchanged(weights_before, encoder.weights)
     if is_other:
         results = [result | {"pretrained_on": trained_on} for result in results]
-    run_folder.write_json(path, results)
+    run_folder.write_json(path, result_text.with_class_names(results, dataset.class_names))
     lines = [result_text.format_results(results), *result_text.comparison_lines(results)]
     print("\n" + "\n\n".join([*lines, f"written to {path}"]))
 

@@ -57,7 +57,8 @@ def train_and_probe(
         simulation, model, trained, client_models, clients_train, evaluation, folder
     )
     fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained} | of_clients
-    run_folder.write_json(folder / "result.json", [result | fields for result in results])
+    named = result_text.with_class_names(results, dataset.class_names)
+    run_folder.write_json(folder / "result.json", [result | fields for result in named])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     page = _write_page(folder, dataset, clients_train, encoders, config)
     missing = "labels" if max(dataset.train.labels) < 0 else "test images"

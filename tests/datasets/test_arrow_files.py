@@ -48,7 +48,7 @@ def test_what_hugging_face_writes(name):
         assert split.labels.tolist() == [0, 1, 0, 1, 0, 1][:count]
         assert split.case_ids.tolist() == [f"w{i // 2}" for i in range(count)]
     assert data.class_names == ("zebra", "ant")
-    assert data.notes == ("images are in the column image, labels in label, clients in writer_id",)
+    assert data.notes[0] == "images are in the column image, labels in label, clients in writer_id"
     assert catalog.layout(name, FOLDERS[name]) is Layout.CASES
 
 
@@ -84,6 +84,30 @@ def test_labels_are_sorted_by_value_and_unseen_ones_are_not_scored(tmp_path):
     assert "such as extra-0.parquet" in text
     assert "the validation split is the test split" in text
     assert "1 images are not scored, because no training image has their label: 11" in text
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "test"),
+    [("training.parquet", "valid-0.parquet", "testing.parquet"),
+     ("data/Train/0.parquet", "data/dev/0.parquet", "data/eval/0.parquet")],
+)  # fmt: skip
+def test_words_for_splits(tmp_path, train, validation, test):
+    for value, name in enumerate((train, validation, test)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(tmp_path / name, [png(10 * value + i) for i in range(2)], label=[0, 1])
+    data = catalog.load("parquet", tmp_path)
+    for value, split in enumerate((data.train, data.validation, data.test)):
+        assert split.images[:, 0, 0, 0].tolist() == [10 * value, 10 * value + 1]
+    write(tmp_path / "trainval.parquet", [png(0)], label=[0])
+    assert "trainval.parquet is named after several splits" in error_message("parquet", tmp_path)
+
+
+def test_broken_images_are_skipped_on_request(tmp_path):
+    path = write(tmp_path / "a.parquet", [png(5), b"broken", None, png(7), png(5)[:60]])
+    data = catalog.load("parquet", path, skip_broken=True)
+    assert data.train.images[:, 0, 0, 0].tolist() == [5, 7]
+    note = "3 missing or broken images are left out: a.parquet row 1, a.parquet row 2, a.parquet"
+    assert any(found.startswith(note) for found in data.notes)
 
 
 @pytest.mark.parametrize(

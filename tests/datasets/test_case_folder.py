@@ -72,6 +72,8 @@ def test_validation_quotes_and_a_byte_order_mark(folder):
 
 
 def test_label_and_split_may_be_missing(folder):
+    for name in ("c.png", "d.png"):
+        (folder / name).unlink()
     write(folder, "case_id,file_name\nc1,a.png\nc2,b.png\n")
     data = case_folder.load(folder)
     assert data.train.labels.tolist() == [-1, -1]
@@ -82,13 +84,15 @@ def test_label_and_split_may_be_missing(folder):
 
 
 def test_gray_palette_and_transparent_images_become_rgb(folder):
-    gray = pixels(7, (18, 17))
+    gray, transparent = pixels(7, (18, 17)), pixels(8, (18, 17, 4))
     Image.fromarray(gray).save(folder / "a.png")
-    Image.fromarray(pixels(8, (18, 17, 4))).save(folder / "b.png")
+    Image.fromarray(transparent).save(folder / "b.png")
     Image.fromarray(pixels(9)).quantize(8).save(folder / "c.png")
     images = case_folder.load(folder).train.images
     assert np.array_equal(images[0], np.repeat(gray[..., np.newaxis], 3, axis=2))
-    assert np.array_equal(images[1], pixels(8, (18, 17, 4))[..., :3])
+    opacity = transparent[..., 3:] / 255  # In front of white.
+    on_white = opacity * transparent[..., :3] + (1 - opacity) * 255
+    assert np.abs(images[1] - on_white).max() < 1
     assert images.shape == (3, 18, 17, 3)
 
 
@@ -102,7 +106,7 @@ def test_gray_palette_and_transparent_images_become_rgb(folder):
 )
 def test_images_of_other_sizes_are_resized_and_the_run_says_so(folder, shapes, side, note):
     for name, shape in zip("abcd", shapes, strict=False):
-        Image.fromarray(pixels(1, shape)).save(folder / f"{name}.png")
+        Image.fromarray(pixels(ord(name), shape)).save(folder / f"{name}.png")
     data = case_folder.load(folder)
     assert data.train.images.shape == (3, side, side, 3)
     assert len(data.notes) == 1
@@ -117,6 +121,7 @@ def test_deep_images_are_scaled_by_the_bits_that_they_use(folder):
     values[0, 0] = 4000
     Image.fromarray(values).save(folder / "a.png")
     Image.fromarray(values // 4).save(folder / "b.tif")
+    (folder / "b.png").unlink()
     write(folder, HEADER + GOOD.replace("b.png", "b.tif"))
     data = case_folder.load(folder)
     assert np.array_equal(data.train.images[0, ..., 1], np.rint(values * (255 / 4095)))
@@ -194,9 +199,10 @@ def test_folders_of_classes(tmp_path):
     listed = [*names, "dog/deep/x.png"]  # In the order of their paths.
     for image, example_id in zip(data.train.images, data.train.example_ids, strict=True):
         assert np.array_equal(image, pixels(listed.index(listed[example_id])))
-    assert data.notes[:2] == (
+    assert data.notes[:3] == (
         "no metadata.csv: 11 images in 2 folders, one a class",
-        "2 files are left out: not images, or in no class folder",
+        "1 files are left out, because they are no images by their endings: 1 .txt",
+        "1 images are left out: they are in no class folder",
     )
     assert case_folder.layout(tmp_path) is listing.Layout.CLASSES
 
@@ -288,18 +294,18 @@ def test_the_progress_bar_and_blocks_reach_every_image(folder, monkeypatch):
         ("e.png,c1,cat,test\n", ["row 6", "c1", "test", "train in row 2"]),
         ("e.png,c9,bird,test\n", ["row 6", "'bird'", "train has cat, dog"]),
         ("e.png,c9,bird,validation\n", ["row 6", "bird", "label"]),
-        ("e.png,c9,cat,dev\n", ["row 6", "dev", "split"]),
+        ("e.png,c9,cat,new\n", ["row 6", "new", "split"]),
         ("e.png,,cat,train\n", ["row 6", "case_id"]),
-        ("e.png,c9,cat\n", ["row 6", "3 fields", "4"]),
-        ("e.png,c9,cat,train,x\n", ["row 6", "5 fields", "4"]),
+        ("e.png,c9,cat\n", ["row 6", "3 fields", "4", "fields are missing"]),
+        ("e.png,c9,cat,train,x\n", ["row 6", "5 fields", "4", "in quotes"]),
         ('e.png,c9,"cat,train\n', ["row 6", "CSV"]),
         ("broken.png,c9,cat,train\n", ["row 6", "broken.png", "broken image"]),
         ("cut.png,c9,cat,train\n", ["row 6", "cut.png", "broken image"]),
         ("text.png,c9,cat,train\n", ["row 6", "text.png", "broken image"]),
         ("float.tif,c9,cat,train\n", ["row 6", "float.tif", "save it with 8 or 16 bits"]),
         (
-            "m1.png,c8,cat,train\nm2.png,c9,cat,train\ne.png,c7,cat,dev\n",
-            ["row 6", "m1.png", "2 more bad rows"],
+            "m1.png,c8,cat,train\nm2.png,c9,cat,train\ne.png,c7,cat,new\n",
+            ["row 6", "m1.png", "(and 2 more bad rows: row 7 m2.png, row 8 e.png)"],
         ),
     ],
 )

@@ -160,6 +160,11 @@ def prepared(tmp_path_factory):
     )
     write_prepared(root, "only_train", {"train": (images, labels)})
     write_prepared(root, "no_label", {"train": (images, labels)}, label="attribute")
+    parts = {"train": labels[:9], "validation": labels[:4], "test": [-1] * 5}
+    for name, splits in (("challenge", parts), ("no_test", {**parts, "validation": [-1] * 4})):
+        write_prepared(
+            root, name, {key: (images[: len(part)], part) for key, part in splits.items()}
+        )
     two_sizes = [image[: 6 - i % 2] for i, image in enumerate(images)]
     write_prepared(root, "mixed_sizes", {"train": (two_sizes, labels)}, shape=(None, None, 3))
     return root, images, labels
@@ -202,8 +207,38 @@ def test_tfds_set_of_several_sizes_needs_image_size(prepared):
 
 
 def test_tfds_set_without_label(prepared):
-    with pytest.raises(DatasetError, match="no_label has no class feature `label`"):
+    with pytest.raises(
+        DatasetError, match="no_label has no feature `label`, only attribute, image"
+    ):
         catalog.load("no_label", prepared[0])
+
+
+def test_test_splits_without_labels_do_not_count(prepared):
+    """As those of imagenet2012 and of challenges."""
+    root, images, labels = prepared
+    data = catalog.load("challenge", root)
+    assert (len(data.train), data.validation) == (9, None)
+    assert data.test.labels.tolist() == list(labels[:4])
+    assert np.array_equal(data.test.images, images[:4])
+    assert data.notes == (
+        "the split test of challenge has no labels, and is left out",
+        "the test images are those of the split validation",
+    )
+    data = catalog.load("no_test", root)
+    assert (len(data.train) + len(data.test), data.validation) == (9, None)
+    assert data.notes[-1] == "the test images are those of a fifth of the split train"
+
+
+def test_labels_of_another_kind(prepared, tmp_path):
+    import tensorflow_datasets as tfds
+
+    shutil.copytree(prepared[0] / "only_train", tmp_path / "only_train")
+    image = tfds.features.Image(shape=(6, 5, 3))
+    for label, kind in ((tfds.features.Scalar(np.int64), "int64"), (tfds.features.Text(), "Text")):
+        features = tfds.features.FeaturesDict({"image": image, "label": label})
+        features.save_config(tmp_path / "only_train" / "1.0.0")
+        with pytest.raises(DatasetError, match=f"`label` is no ClassLabel but {kind}"):
+            catalog.load("only_train", tmp_path)
 
 
 def test_version_that_is_not_there(prepared):

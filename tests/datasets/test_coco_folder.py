@@ -138,6 +138,10 @@ def test_broken_images_and_masks_are_named(folder):
             train.example(index)
         assert names[index] in str(caught.value)
 
+    Image.fromarray(np.full((8, 12), 4095, np.uint16)).save(folder / "train2017" / names[0])
+    with pytest.raises(DatasetError, match=f"{names[0]}: images of more than 8 bits are not read"):
+        train.example(0)
+
     def edit(content):
         content["annotations"][0]["segmentation"] = 7
         content["annotations"][2]["segmentation"] = {"size": [2, 2], "counts": [4]}

@@ -74,15 +74,19 @@ def test_report_of_clients_that_are_filled_up(tmp_path):
 
 @pytest.mark.slow
 def test_mistakes_are_one_line(tmp_path):
-    (tmp_path / "metadata.csv").write_text(
-        "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"
-    )
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "metadata.csv").write_text("file_name,case_id,label,split\nmissing.jpg,c1,a,train\n")
     mistakes = (
         ("alpha", ["--alpha=-1"]),
         ("beta", ["--partition=skew", "--num_clients=5"]),
         ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
         (
             "metadata.csv row 2: missing.jpg: no such file: correct its name, or remove the row",
+            ["--dataset=case_folder", f"--data_dir={data}"],
+        ),
+        (
+            f"report lies in --data_dir={tmp_path}, where its pictures would be taken for images",
             ["--dataset=case_folder", f"--data_dir={tmp_path}"],
         ),
     )

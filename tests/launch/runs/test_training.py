@@ -150,3 +150,14 @@ def test_pretrained_weights_are_named_after_runs_on_own_rgb_images(
     split = Split(np.zeros([1, 8, 8, channels], np.uint8), np.zeros(1, np.int32), np.arange(1))
     dataset = ImageDataset(name, split, split, ("a",))
     assert bool(training._advice(dataset, configs.run(*flags))) == is_advised
+
+
+def test_accuracies_of_classes_have_names():
+    """Keys of JSON are texts, and numbers as names of classes are not their places."""
+    entries = [entry_of_classes([0.9, 0.8, 0.1], [0.1, 0.2, 0.3]) | {"labels": 3}, {"labels": 4}]
+    (named, other) = result_text.with_class_names(entries, ["1", "10", "2"])
+    assert named["class_accuracies"] == {"1": 0.9, "10": 0.8, "2": 0.1}
+    baseline = named["baselines"]["random_encoder"]
+    assert baseline["class_accuracies"] == {"1": 0.1, "10": 0.2, "2": 0.3}
+    assert (named["labels"], other) == (3, {"labels": 4})
+    assert entries[0]["class_accuracies"].keys() == {"0", "1", "2"}
