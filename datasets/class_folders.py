@@ -76,8 +76,15 @@ def read(root: pathlib.Path, follow_links: bool) -> tuple[list[Row], list[str]]:
 
 
 def _label(parts: Sequence[str], depth: int) -> str:
-    """The class of an image, with letters in one of Unicode's forms; empty outside of classes."""
-    return unicodedata.normalize("NFC", parts[depth - 1]) if len(parts) > depth else ""
+    """The class of an image; empty outside of classes.
+
+    Its letters have one of Unicode's forms, and bytes that are no UTF-8 are escaped (`K\\xe4fer`).
+    """
+    if len(parts) <= depth:
+        return ""
+    return unicodedata.normalize(
+        "NFC", os.fsencode(parts[depth - 1]).decode(errors="backslashreplace")
+    )
 
 
 def _check_deeper(

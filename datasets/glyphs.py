@@ -15,15 +15,17 @@ def label(name: str) -> str:
 def prepare(figure: Figure, escape: bool = True) -> bool:
     """Lets a figure show names in any script; whether the installed fonts have all characters.
 
-    Other characters become escapes, such as `\\u732b`, unless `escape` is false.
+    Other characters become escapes, such as `\\u732b`, unless `escape` is false. What stands for
+    bytes of a file name that are no text is always escaped.
     """
     texts = figure.findobj(Text)
     families, missing = _find_fonts("".join({text.get_text() for text in texts}))
+    escaped = missing if escape else {c for c in missing if "\ud800" <= c <= "\udfff"}
     for text in texts:
         if families:
             text.set_fontfamily([*text.get_fontfamily(), *families])
-        if escape and missing & set(text.get_text()):
-            text.set_text("".join(_escaped(c) if c in missing else c for c in text.get_text()))
+        if escaped & set(text.get_text()):
+            text.set_text("".join(_escaped(c) if c in escaped else c for c in text.get_text()))
     return not missing
 
 

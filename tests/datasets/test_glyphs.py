@@ -38,9 +38,9 @@ def test_a_character_of_no_font_becomes_an_escape(fonts, tmp_path):
 
 
 def test_names_can_be_left_to_the_fonts_of_a_browser(fonts):
-    figure, shown = legend_of(NOWHERE)
+    figure, shown = legend_of(NOWHERE, "cat \udce4")  # The second is a byte that is no text.
     assert not glyphs.prepare(figure, escape=False)
-    assert shown() == [NOWHERE]
+    assert shown() == [NOWHERE, r"cat \udce4"]
 
 
 def test_another_font_that_has_the_character_is_used(fonts, tmp_path):

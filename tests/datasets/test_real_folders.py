@@ -460,3 +460,16 @@ def test_pipes_and_folders_are_no_images(tmp_path):
     for path in (tmp_path / "a.png", pathlib.Path("/dev/null"), tmp_path):
         with pytest.raises(DatasetError, match="no regular file"):
             image_file.open_image(path)
+
+
+def test_a_class_whose_name_is_not_utf_8_is_escaped(tmp_path):
+    for name in (b"K\xe4fer", b"cat"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        for i in range(3):
+            Image.new("RGB", (16, 16), (i, 0, len(name))).save(
+                os.path.join(os.fsdecode(folder), f"{i}.png")
+            )
+    found = case_folder.load(tmp_path)
+    assert found.class_names == (r"K\xe4fer", "cat")
+    assert len(found.train) + len(found.test) == 6
