@@ -134,13 +134,7 @@ def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems, notes: list
         while header and not header[-1]:  # Spreadsheets write empty columns at the right.
             header.pop()
         _check_header(csv_path, header)
-        missing = [column for column in _OPTIONAL if column not in header]
-        others = [column for column in header if column not in (*_REQUIRED, *_OPTIONAL)]
-        if missing and others:
-            notes.append(
-                f"{csv_path.name} has no column {' and no column '.join(missing)}; these columns "
-                f"are not read: {', '.join(others)}"
-            )
+        notes += _header_notes(csv_path, header)
         for fields in reader:
             while len(fields) > len(header) and not fields[-1].strip():
                 fields.pop()
@@ -195,6 +189,18 @@ def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:
         raise DatasetError(
             f"{csv_path} row 1: the column {repeated[0]} occurs twice: rename one of them"
         )
+
+
+def _header_notes(csv_path: pathlib.Path, header: Sequence[str]) -> list[str]:
+    """A note on the columns that are not read, if labels or splits might be meant by them."""
+    missing = [column for column in _OPTIONAL if column not in header]
+    others = [column for column in header if column not in (*_REQUIRED, *_OPTIONAL)]
+    if not missing or not others:
+        return []
+    return [
+        f"{csv_path.name} has no column {' and no column '.join(missing)}; these columns are not "
+        f"read: {', '.join(others)}"
+    ]
 
 
 def _check(rows: Sequence[Row], problems: Problems) -> list[Row]:

@@ -39,7 +39,11 @@ def read(root: pathlib.Path, follow_links: bool) -> tuple[list[Row], list[str]]:
     found = folder_walk.walk(root, follow_links)
     images = {name: tuple(name.split(os.sep)) for name in found.images}
     tops = {parts[0] for parts in images.values() if len(parts) > 1}
-    split_of = split_words.of_folders(str(root), tops)
+    notes = found.notes(follow_links)
+    try:
+        split_of = split_words.of_folders(str(root), tops)
+    except DatasetError as error:  # A folder that is not there may be a link that is left out.
+        raise DatasetError("; ".join([str(error), *(notes if found.links else [])])) from error
     _check_deeper(root, images.values(), split_of)
     depth = 2 if split_of else 1  # Number of folders around the image of a class.
     labels = {_label(parts, depth) for parts in images.values()} - {""}
@@ -50,7 +54,6 @@ def read(root: pathlib.Path, follow_links: bool) -> tuple[list[Row], list[str]]:
         if len(parts) > least:
             label = _label(parts, depth) if has_classes else ""
             rows.append(Row(len(rows) + 1, name, "", label, split_of.get(parts[0], NO_SPLIT)))
-    notes = found.notes(follow_links)
     tables = [n for n in found.no_images if os.path.basename(n).lower() == METADATA]
     if tables:
         notes.append(

@@ -6,6 +6,7 @@ gives the lower one. So such an image is decoded twice.
 
 import io
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +31,12 @@ class Deep(NamedTuple):
     """The pixels of an image of more than 8 bits.
 
     Attributes:
-      values: Whole numbers from 0 on, int64 [height, width, 1 or 3].
+      values: Whole numbers from 0 on, [height, width, 1 or 3].
       opacity: From 0 to 1, float32 [height, width, 1]; None if all pixels are opaque.
       is_inverted: Whether 0 is white.
     """
 
-    values: npt.NDArray[np.int64]
+    values: npt.NDArray[np.integer]
     opacity: npt.NDArray[np.float32] | None
     is_inverted: bool
 
@@ -44,14 +45,15 @@ class Deep(NamedTuple):
         seen = self.values if self.opacity is None else self.values[self.opacity[..., 0] > 0]
         return int(seen.max(initial=0))
 
-    def scaled(self, bits: int) -> npt.NDArray[np.float32]:
-        """The values from 0 to 255 instead of 0 to 2^bits - 1, in front of white."""
-        fractions = (self.values / (2**bits - 1)).astype(np.float32)
-        if self.is_inverted:
-            fractions = 1 - fractions
-        if self.opacity is not None:
-            fractions = 1 + self.opacity * (fractions - 1)
-        return 255 * fractions
+    def planes(self, bits: int) -> Iterator[npt.NDArray[np.float32]]:
+        """Each channel with values from 0 to 255 instead of 0 to 2^bits - 1, in front of white."""
+        for channel in range(self.values.shape[-1]):
+            plane = self.values[..., channel].astype(np.float32) / (2**bits - 1)
+            if self.is_inverted:
+                plane = 1 - plane
+            if self.opacity is not None:
+                plane = 1 + self.opacity[..., 0] * (plane - 1)
+            yield 255 * plane
 
 
 def read(image: Image.Image) -> Deep | None:
@@ -64,7 +66,7 @@ def read(image: Image.Image) -> Deep | None:
         raise DatasetError("pixels are floating point numbers: save it with 8 or 16 bits")
     tags: Any = getattr(image, "tag_v2", {}) if image.format == "TIFF" else {}
     if image.mode.startswith("I"):
-        values = np.asarray(_upright(image)).astype(np.int64)[..., np.newaxis]
+        values = np.asarray(_upright(image))[..., np.newaxis]
         if values.min(initial=0) < 0:
             raise DatasetError("pixels are negative: save it with 8 or 16 bits from 0 on")
         return Deep(values, _opacity(image, values), tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
@@ -75,22 +77,22 @@ def read(image: Image.Image) -> Deep | None:
         is_big = image.format == "PNG" or tags.prefix == b"MM"
         if image.tile[0].codec_name == "libtiff":  # type: ignore[attr-defined]
             is_big = sys.byteorder == "big"
-        pairs = _decode(image, "RGBA").view(">u2" if is_big else "<u2").astype(np.int64)
+        pairs = _decode(image, "RGBA").view(">u2" if is_big else "<u2")
         return Deep(pairs[..., :1], _fraction(pairs[..., 1:]), False)
     if not order or kind not in ("RGB", "RGBA", "RGBX", "RGBa"):
         return None
     if order == "N":
         order = "B" if sys.byteorder == "big" else "L"
     upper, lower = (
-        _decode(image, f"{kind.upper()};16{end}").astype(np.int64)
-        for end in (order, "L" if order == "B" else "B")
+        _decode(image, f"{kind.upper()};16{end}") for end in (order, "L" if order == "B" else "B")
     )
-    values = (256 * upper + lower)[..., :3]
-    if upper.shape[-1] == 3:
+    both = upper.astype(np.uint16) << 8 | lower
+    values = both[..., :3]
+    if both.shape[-1] == 3:
         return Deep(values, _opacity(image, values), False)
-    opacity = _fraction((256 * upper + lower)[..., 3:])
+    opacity = _fraction(both[..., 3:])
     if kind == "RGBa":  # Colours are multiplied by their opacity.
-        values = np.rint(values / np.maximum(opacity, 1 / 65535)).clip(0, 65535).astype(np.int64)
+        values = np.rint(values / np.maximum(opacity, 1 / 65535)).clip(0, 65535).astype(np.uint16)
     return Deep(values, opacity, False)
 
 
@@ -123,7 +125,7 @@ def _upright(image: Image.Image) -> Image.Image:
     return ImageOps.exif_transpose(image)
 
 
-def _opacity(image: Image.Image, values: npt.NDArray[np.int64]) -> npt.NDArray[np.float32] | None:
+def _opacity(image: Image.Image, values: npt.NDArray[np.integer]) -> npt.NDArray[np.float32] | None:
     """The opacity of an image in which one value or colour is transparent."""
     transparent = image.info.get("transparency")
     if image.format != "PNG" or transparent is None:
@@ -131,5 +133,5 @@ def _opacity(image: Image.Image, values: npt.NDArray[np.int64]) -> npt.NDArray[n
     return (values != np.array(transparent)).any(axis=-1, keepdims=True).astype(np.float32)
 
 
-def _fraction(values: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    return (values / 65535).astype(np.float32)
+def _fraction(values: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+    return values.astype(np.float32) / 65535

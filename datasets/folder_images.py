@@ -11,6 +11,7 @@ from PIL import Image
 
 from datasets import deep_pixels, image_file, pixel_store
 from datasets.case_table import Problems, Row
+from datasets.deep_pixels import Deep
 from datasets.errors import DatasetError
 
 # Sizes of images without --image_size: at less, the stages of a ResNet would see 2x2 pixels; more
@@ -104,7 +105,7 @@ def decode(
             deep = deep_pixels.read(image) if bits is not None else None
             if deep is not None:
                 assert bits is not None
-                images[index[row.number]] = _resized(deep.scaled(bits), size)
+                images[index[row.number]] = _resized(deep, bits, size)
                 return
             seen = image_file.rgb(image) if channels == 3 else image.convert(_MODES[channels])
         if seen.size != size:
@@ -125,16 +126,15 @@ def find_broken(open_row: Open, rows: Sequence[Row], problems: Problems) -> None
     _for_each_image(decode, rows, problems, "looking for broken images")
 
 
-def _resized(pixels: npt.NDArray[np.float32], size: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    """Fractional values from 0 to 255 as whole ones, resized, uint8 [height, width, channels]."""
-    planes = [Image.fromarray(np.ascontiguousarray(plane)) for plane in np.moveaxis(pixels, -1, 0)]
-    if planes[0].size != size:
-        planes = [plane.resize(size, Image.Resampling.BILINEAR) for plane in planes]
-    return (
-        np.rint(np.stack([np.asarray(plane) for plane in planes], axis=-1))
-        .clip(0, 255)
-        .astype(np.uint8)
-    )
+def _resized(deep: Deep, bits: int, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """An image of `bits` bits with 8 bits, resized, uint8 [height, width, 1 or 3]."""
+    planes = map(Image.fromarray, deep.planes(bits))
+    resized = [
+        plane if plane.size == size else plane.resize(size, Image.Resampling.BILINEAR)
+        for plane in planes
+    ]
+    values = np.stack([np.asarray(plane) for plane in resized], axis=-1)
+    return np.rint(values).clip(0, 255).astype(np.uint8)
 
 
 def _for_each_image(

@@ -62,7 +62,7 @@ def check_output(config: Settings) -> None:
     """
     values = settings.flat(config)
     data_dir, output = values.get("data_dir"), values.get("output_dir")
-    is_own = catalog.is_own(values.get("dataset") or "case_folder")
+    is_own = catalog.is_own(values.get("dataset", "case_folder"))
     if not data_dir or not is_own or values.get("resume") or "output_dir" not in values:
         return
     if not output and config.script in _WITHIN_RUN:

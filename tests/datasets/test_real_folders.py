@@ -115,6 +115,19 @@ def test_nothing_but_links(classes):
     assert all_names(root.parent / "to_data") == CLASSES
 
 
+def test_a_split_that_is_a_link(classes):
+    for name in ("cat", "dog"):
+        write(classes.parent, f"store/train/{name}/0.png")
+        write(classes.parent, f"splits/test/{name}/1.png")
+    root = classes.parent / "splits"
+    (root / "train").symlink_to(classes.parent / "store" / "train")
+    message = error_message(root)
+    assert "has test/, but no folder train/" in message
+    assert "links left out: 1 (--follow_links also reads links to folders" in message
+    data = case_folder.load(root, follow_links=True)
+    assert (len(data.train), len(data.test), data.class_names) == (2, 2, ("cat", "dog"))
+
+
 def test_links_of_a_table(classes):
     store = classes.parent / "store"
     (classes / "out.png").symlink_to(store / "loose.png")

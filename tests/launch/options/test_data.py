@@ -10,6 +10,7 @@ from launch.options.run_config import RunConfig
 from launch.options.script_configs import DetectConfig, EmbedConfig, EvaluateConfig
 from launch.outputs import run_folder
 from launch.partition_report import PartitionReportConfig
+from launch.reproduce import ReproduceConfig
 from tff_ssl.errors import ConfigurationError
 
 
@@ -52,6 +53,13 @@ def test_the_default_folder_of_results_may_lie_among_the_images(folder, monkeypa
     parse(EvaluateConfig, "evaluate", "--dataset=case_folder", "--data_dir=.")
     # Prepared sets have folders of their own beside which results are no images.
     parse(RunConfig, "pretrain", "--dataset=cifar10", "--data_dir=.")
+
+
+def test_reproductions_may_write_beside_prepared_sets(folder):
+    folders = ["--data_dir=data", "--output_dir=data/out"]
+    parse(ReproduceConfig, "reproduce", *folders)
+    with pytest.raises(ConfigurationError, match="lies in --data_dir"):
+        parse(ReproduceConfig, "reproduce", *folders, "--dataset=case_folder")
 
 
 def test_the_images_of_a_run_count_as_given_ones(folder):
