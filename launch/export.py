@@ -17,7 +17,6 @@ also written to `encoder/` in the output folder.
 import dataclasses
 import functools
 import pathlib
-import shutil
 import statistics
 import tempfile
 import time
@@ -32,6 +31,7 @@ from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
 from launch.outputs import tables
 from launch.probes import result_text
+from tff_ssl import whole_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,10 +132,8 @@ def main(config: ExportConfig) -> None:
 def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
     """Moves files and folders to another folder, where they replace earlier ones."""
     for path in source.iterdir():
-        replaced = target / path.name
-        if replaced.is_dir():
-            shutil.rmtree(replaced)
-        path.rename(replaced)
+        whole_files.remove(target / path.name)
+        path.rename(target / path.name)
 
 
 def _convert(
@@ -168,7 +166,7 @@ def _convert(
         saved_model.save_encoder(path / "encoder", *stored)
         run = run_files.read(run_folder.run_of(pathlib.Path(str(config.run))))
         card = model_card.text(run, stored, str(config.licence), config.intended_use)
-        (path / model_card.FILE_NAME).write_text(card, encoding="utf-8")
+        whole_files.write(path / model_card.FILE_NAME, card)
         converted["release"] = Converted(path, encoder.load_encoder(path))
     return converted
 

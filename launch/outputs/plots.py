@@ -1,7 +1,6 @@
 """Writes pictures, and draws the learning curves of a run."""
 
 import csv
-import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -9,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from tff_ssl import whole_files
 
 # Panels: title, and the columns of metrics.csv with their labels, drawn in the order of the styles.
 _PANELS = (
@@ -103,8 +104,7 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
     save(figure, path)
 
 
-def save(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a figure as a PNG; an interrupted write leaves no partial file at `path`."""
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, dpi=110, format="png")
-    os.replace(temporary, path)
+def save(figure: Figure, path: pathlib.Path, private: bool = False, dpi: int = 110) -> None:
+    """Writes a figure as a PNG; `private`, for images of a data set, as in `whole_files`."""
+    with whole_files.replacing(path, private) as new:
+        figure.savefig(new, dpi=dpi, format="png")

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from launch.outputs import commands
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
 
 # Flags that may change when a run is resumed: they do not change its weights. `--rounds` may grow.
@@ -254,10 +255,8 @@ def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes a JSON file atomically, also if several processes write it at the same time."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)
+    """Writes a JSON file, as `whole_files` does."""
+    whole_files.write(path, json.dumps(content, indent=2) + "\n")
 
 
 def _git_commit() -> str | None:

@@ -23,6 +23,7 @@ from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import final_evaluation, micro_batches, runtimes, training
 from launch.runs.final_evaluation import Restored
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
@@ -311,7 +312,9 @@ def simulate(
 ) -> Iterator[Simulation]:
     """Stores the clients' images, starts the runtime and nodes, and yields the simulation."""
     config, store = built.chosen.config, folder / "clients.sqlite"
-    client_store.write_store(store, built.clients.images, built.clients.indices)
+    # A run that is resumed writes the images again.
+    with whole_files.replacing(store, private=True, durable=False) as new:
+        client_store.write_store(new, built.clients.images, built.clients.indices)
     supervised = OBJECTIVES[config.objective].supervised
     client_data = client_store.StoredClientData(store, with_labels=supervised)
     calls = config.runtime.max_concurrent_calls or built.algorithm.default_concurrent_calls()
@@ -326,7 +329,7 @@ def simulate(
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
         yield run.simulate(client_data.group_batch_computation, folder, slicing)
-    store.unlink()  # A run that is resumed writes it again.
+    store.unlink()
 
 
 def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, store: pathlib.Path):

@@ -480,7 +480,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 def test_what_a_killed_run_was_writing_is_removed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "round_1234.new").write_text("half")
+    (tmp_path / "checkpoints" / ".round_3.npz.abcd1234.new").write_text("half")
     (tmp_path / "metrics.csv_temp4321").write_text("round,loss")
     loop(tmp_path, rounds=3).run(Counting(), seed=0)
     assert {p.name for p in tmp_path.iterdir()} == {"checkpoints", "metrics.csv", "tensorboard"}

@@ -6,18 +6,17 @@ arrays, which NumPy reads without pickle. A CRC of each array reveals truncated 
 bits, and the number of the round reveals a renamed file. A file appears complete or not at all.
 """
 
-import contextlib
 import io
 import os
 import pathlib
 import re
-import tempfile
 
 import numpy as np
 
+from tff_ssl import whole_files
+
 PREFIX = "round_"
 _SUFFIX = ".npz"
-_UNFINISHED = ".new"
 _DAMAGED = ".damaged"
 _VERSION = "version"  # Name of the array with the number of the round.
 
@@ -60,17 +59,7 @@ class Checkpoints:
         # The archive is made in memory, as NumPy leaves a file open that could not be written.
         content = io.BytesIO()
         np.savez(content, **state, **{_VERSION: np.int64(version)})
-        descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self.folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.path(version))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        whole_files.write(self.path(version), content.getvalue(), private=True)
         for old in self.versions()[: -self._keep]:
             self.path(old).unlink()
 
@@ -81,8 +70,3 @@ class Checkpoints:
         """Renames a damaged version's file, so that it is ignored; returns the new path."""
         path = self.path(version)
         return path.rename(path.with_name(f"{path.name}{_DAMAGED}"))
-
-    def clean_up(self) -> None:
-        """Deletes the unfinished files of a killed run."""
-        for path in self.folder.glob(f"{PREFIX}*{_UNFINISHED}"):
-            path.unlink()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.simulation.cohort import Cohort
 
@@ -42,7 +43,7 @@ class ClientLog:
         The argument counts rounds from 0; the file counts them from 1, as `metrics.csv` does.
         """
         is_new = not self._path.exists()
-        with open(self._path, "a", newline="") as file:
+        with whole_files.append(self._path) as file:
             writer = csv.writer(file)
             if is_new:
                 writer.writerow(["round", "client", *metrics[0]])
@@ -62,10 +63,8 @@ def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
 
 def replace_table(path: str | os.PathLike[str], rows: Sequence[Sequence[str]]) -> None:
     """Replaces a run's CSV file when the new one is complete."""
-    temporary = f"{os.fspath(path)}.new"
-    with open(temporary, "w", newline="") as file:
+    with whole_files.replacing(path) as new, open(new, "w", newline="") as file:
         csv.writer(file).writerows(rows)
-    os.replace(temporary, path)
 
 
 def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:

@@ -20,6 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import Checkpoints
@@ -177,7 +178,7 @@ class TrainingLoop:
 
     def _clean_up(self) -> None:
         """Removes files that a killed run left half-written."""
-        self._checkpoints.clean_up()
+        whole_files.remove_unfinished(self.output_dir)
         for file in self.output_dir.glob("metrics.csv_temp*"):
             file.unlink()
 
