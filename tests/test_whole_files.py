@@ -33,9 +33,14 @@ def test_an_error_leaves_what_was_there(tmp_path, writer):
     path = tmp_path / "name"
     with writer(path) as new:
         (new / "inside" if new.is_dir() else new).write_text("first")
-    with pytest.raises(KeyboardInterrupt), writer(path) as new:
-        (new / "inside" if new.is_dir() else new).write_text("second")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with writer(path) as new:
+            (new / "inside" if new.is_dir() else new).write_text("second")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == [path]
     assert (path / "inside" if path.is_dir() else path).read_text() == "first"
 
@@ -74,9 +79,9 @@ def test_what_a_killed_process_left_is_deleted_and_nothing_else(tmp_path):
     kept = [inside / name for name in ("1.new", ".x.new", "metrics.csv", ".x.abcd123.new")]
     for path in kept:
         path.write_text("1")
-    with pytest.raises(SystemExit), whole_files.replacing(inside / "x") as left:
-        os.link(left, inside / ".x.abcd1234.new")
-        raise SystemExit
+    with whole_files.replacing(inside / "x") as left:
+        os.link(left, inside / f"{left.name[:3]}abcd1234.new")
+    kept.append(inside / "x")
     (inside / f".{'y' * 100}.abcd_234.new").mkdir()
     (inside / f".{'y' * 100}.abcd_234.new" / "1").write_text("1")
     whole_files.remove_unfinished(tmp_path)

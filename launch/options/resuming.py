@@ -11,7 +11,7 @@ from absl import flags
 from launch.options import defaults, presets, settings
 from launch.options.run_config import RunConfig
 from launch.options.settings import Config, Settings
-from launch.outputs import run_folder
+from launch.outputs import run_folder, same_run
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
@@ -33,7 +33,8 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
         )
     content = run_folder.read_config(folder)
     if content:
-        run_folder.check_script(folder, content["flags"], script)
+        same_run.check_script(folder, content["flags"], script)
+        same_run.check_unchanged(folder, content)
         if content["is_earlier"]:
             raise ConfigurationError(
                 f"--output_dir={folder} holds a run of an earlier release, which this one cannot "

@@ -107,7 +107,10 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
         ray_cluster.check(config.runtime.ray)
     # The whole configuration has been checked; files are written from here on.
     folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
-    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    run_folder.open_run(
+        folder, settings.to_json(config), config.given, config.output.resume,
+        partition_record.data_digests(dataset, clients.indices, clients.server_images),
+    )  # fmt: skip
     _record_partition(clients, folder, config.output.resume)
     while True:
         try:
@@ -160,9 +163,9 @@ def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> R
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
     """Writes `partition.json`, from which the run's page draws the clients."""
     path, train = folder / "partition.json", clients.dataset.train
-    digest = partition_record.digest(train, clients.indices, clients.server_images)
-    if resume and path.exists():
-        before = json.loads(path.read_text()).get("digest", digest)
+    before = json.loads(path.read_text()).get("digest") if resume and path.exists() else None
+    if before is not None:  # A run of an earlier release.
+        digest = partition_record.digest(train, clients.indices, clients.server_images)
         if before != digest:
             # Otherwise the states that clients keep would belong to other clients' images.
             raise ConfigurationError(
@@ -171,7 +174,7 @@ def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> N
                 "another --output_dir"
             )
     record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
-    run_folder.write_json(path, record | {"digest": digest})
+    run_folder.write_json(path, record)
 
 
 def load(config: RunConfig) -> ImageDataset:

@@ -1,13 +1,14 @@
 """Resuming with the same images and clients, and the fraction of clients in a round."""
 
 import dataclasses
+import json
 import types
 
 import numpy as np
 import pytest
 
 from datasets.image_dataset import ImageDataset, Split
-from launch.outputs import partition_record
+from launch.outputs import partition_record, run_folder
 from launch.runs import federated
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.simulation.dropouts import Dropouts
@@ -48,18 +49,29 @@ def changed_images(clients):
     ],
 )
 def test_a_run_is_not_resumed_on_other_images_or_clients(clients, tmp_path, change):
-    federated._record_partition(clients, tmp_path, resume=False)
-    federated._record_partition(clients, tmp_path, resume=True)
+    def open_run(clients, resume):
+        digests = partition_record.data_digests(
+            clients.dataset, clients.indices, clients.server_images
+        )
+        run_folder.open_run(tmp_path, {"rounds": 3, "dataset": "toy"}, [], resume, digests)
+
+    open_run(clients, resume=False)
+    open_run(clients, resume=True)
+    with pytest.raises(
+        ConfigurationError, match=r"--resume: the (images|clients) of --dataset=toy are"
+    ):
+        open_run(change(clients), resume=True)
+
+
+def test_a_run_of_an_earlier_release_has_its_digest_in_the_partition(clients, tmp_path):
+    path = tmp_path / "partition.json"
+    digest = partition_record.digest(clients.dataset.train, clients.indices, None)
+    for content in ({}, {"digest": digest}):
+        path.write_text(json.dumps(content))
+        federated._record_partition(clients, tmp_path, resume=True)
+    path.write_text(json.dumps({"digest": digest}))
     with pytest.raises(ConfigurationError, match=r"the images in --dataset=toy, or how clients"):
-        federated._record_partition(change(clients), tmp_path, resume=True)
-
-
-def test_a_run_of_an_earlier_release_has_no_digest(clients, tmp_path):
-    (tmp_path / "partition.json").write_text("{}")
-    federated._record_partition(clients, tmp_path, resume=True)
-    train = clients.dataset.train
-    digest = partition_record.digest(train, clients.indices, None)
-    assert f'"digest": "{digest}"' in (tmp_path / "partition.json").read_text()
+        federated._record_partition(changed_images(clients), tmp_path, resume=True)
 
 
 def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_whole_numbers():
