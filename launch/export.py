@@ -46,6 +46,9 @@ class ExportConfig(ScriptConfig):
       intended_use: release: what the encoder is meant for.
       calibration_images: tflite: number of training images, drawn with --seed, that set the ranges
         of int8.
+      algorithm: The package.module:ENTRY of a stopped run of your own algorithm. It is imported
+        only if it is given here, because the run may be somebody else's.
+      encoder: The MODULE:FUNCTION of a stopped run of your own encoder, likewise.
     """
 
     run: str | None = None
@@ -55,6 +58,8 @@ class ExportConfig(ScriptConfig):
         "Research. Evaluate the encoder on your own images before you rely on its features."
     )
     calibration_images: int = flag(200, 1)
+    algorithm: str | None = None
+    encoder: str | None = None
     data: DataConfig = section(DataConfig)
     evaluation: EvaluationConfig = section(EvaluationConfig)
 
@@ -99,13 +104,14 @@ def main(config: ExportConfig) -> None:
     if "onnx" in config.format:
         export.check_onnx()
     run = pathlib.Path(config.run)
-    of_run = resuming.read_run(run_folder.run_of(run))
+    folder_of_run = run_folder.run_of(run)
+    of_run = resuming.read_run(folder_of_run)
     if "release" in config.format and not (of_run and config.licence):
         raise ConfigurationError(
             "--format=release needs the folder of a run, and --licence for its weights"
         )
     if of_run:
-        config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS)
+        config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS, folder_of_run)
     is_stopped = run_folder.is_stopped(run)
     folder = run_folder.encoder_of(run)
     stored = None if is_stopped else encoder_weights.read(folder)

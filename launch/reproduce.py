@@ -124,8 +124,10 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
     if args.experiment in (None, before["experiment"]):
         args = resuming.take_over(args, before, before.keys())
         configs = sorted(folder.glob("*/*/config.json")) if folder else []
-        runs = (run_folder.read_flags(path.parent) for path in configs)
-        args = resuming.take_over(args, next(filter(None, runs), {}), ["data_dir"])
+        for run in (path.parent for path in configs):
+            if flags := run_folder.read_flags(run):
+                args = resuming.take_over(args, flags, ["data_dir"], run)
+                break
     return args
 
 

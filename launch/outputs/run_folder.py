@@ -106,8 +106,15 @@ def commands_to_resume() -> list[str]:
 
 def resume_command(folder: pathlib.Path) -> str:
     """The command that continues the run in a folder."""
-    script = read_flags(folder)["script"]
-    return commands.module(f"launch.{script}", "--resume", f"--output_dir={folder}")
+    flags = read_flags(folder)
+    # What `--resume` does not take from `config.json`, which may be a stranger's.
+    again = [
+        f"--{name}={flags[name]}"
+        for name in ("algorithm", "encoder", "ray")
+        if ":" in (flags.get(name) or "") and not flags[name].startswith(("keras:", "local:"))
+    ]
+    script = f"launch.{flags['script']}"
+    return commands.module(script, "--resume", f"--output_dir={folder}", *again)
 
 
 def make(folder: pathlib.Path) -> None:
@@ -188,6 +195,15 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
             f"{path} cannot be read ({type(error).__name__}: {error}): put back a whole one, or "
             "start the run anew in another --output_dir"
         ) from error
+
+
+def is_from_elsewhere(folder: pathlib.Path) -> bool:
+    """Whether another user made the run in a folder, or it was made in another folder."""
+    path = folder / "config.json"
+    if not path.exists():
+        return False
+    made_in = read_config(folder).get("folder", str(folder.resolve()))
+    return path.stat().st_uid != os.getuid() or made_in != str(folder.resolve())
 
 
 def training_digest(folder: pathlib.Path) -> str:

@@ -140,7 +140,8 @@ def _state(run: pathlib.Path, config: RunConfig) -> str:
 def _arguments(run: pathlib.Path, seed: int, config: RunConfig, given: Sequence[str]) -> list[str]:
     """The flags of the script for a seed: those of the command, as far as they are needed."""
     if _has_flags(run, config):
-        return ["--resume", f"--output_dir={run}"]
+        named = resuming.as_arguments(config, config.given & resuming.NOT_FROM_FILES)
+        return [*named, "--resume", f"--output_dir={run}"]
     # The last value counts. If a run has other flags, `--resume` refuses them or trains further.
     resume = ["--resume"] if (run / "config.json").exists() else []
     return [*given, "--seeds=", f"--seed={seed}", f"--output_dir={run}", *resume]
