@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
 from launch.outputs import partition_record, run_folder
 from launch.runs import federated
@@ -79,3 +80,20 @@ def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_who
     cohorts = Participation(lambda _: np.arange(7), 5, 7, dropouts=Dropouts(0.2))
     setting = types.SimpleNamespace(participation=cohorts, client_sizes=[1] * 20)
     assert federated._participation(setting) == pytest.approx(5.6 / 20)
+
+
+def test_only_this_user_can_read_the_store_of_the_clients_images(clients, tmp_path, monkeypatch):
+    """Also that of a run which ends with an error, and after a file that everybody can read."""
+    store = tmp_path / "clients.sqlite"
+    store.write_text("old")
+    config = types.SimpleNamespace(
+        objective="nt_xent", runtime=types.SimpleNamespace(max_concurrent_calls=1),
+        participation=types.SimpleNamespace(round_timeout=None),
+    )  # fmt: skip
+    built = types.SimpleNamespace(chosen=types.SimpleNamespace(config=config), clients=clients)
+    monkeypatch.setattr(federated, "_nodes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError), federated.simulate(built, None, tmp_path, None):
+        pass
+    assert store.stat().st_mode & 0o777 == 0o600
+    assert client_store.StoredClientData(store).client_sizes().tolist() == [5, 7]
+    assert list(tmp_path.iterdir()) == [store]
