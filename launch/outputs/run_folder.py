@@ -101,7 +101,7 @@ def _update_config(
 
 def commands_to_resume() -> list[str]:
     """The commands that continue the runs in the folders that this process has locked."""
-    return [resume_command(folder) for folder in _locked.values() if read_flags(folder)]
+    return [resume_command(folder) for folder in _locked.values() if "script" in read_flags(folder)]
 
 
 def resume_command(folder: pathlib.Path) -> str:

@@ -59,8 +59,9 @@ def check(
         part for part, digest in content.get("data_digests", {}).items() if data.get(part) != digest
     ]
     if data and parts and not set(different) & set(given):
+        name = "dataset" if config.get("dataset") else "data_dir"
         raise ConfigurationError(
-            f"--resume: {' and '.join(parts)} of --dataset={config.get('dataset')} are not those "
+            f"--resume: {' and '.join(parts)} of --{name}={config.get(name)} are not those "
             f"with which {folder} was begun: put them back, or start anew in another --output_dir"
         )
     differences = [

@@ -98,6 +98,7 @@ class ClientStates:
         for path in paths:
             # A checkpoint, which is synced too, needs its states after a power loss.
             whole_files.sync(path)
+            os.chmod(path, 0o600)  # As checkpoints.
             os.replace(path, path.removesuffix(_UNFINISHED))
 
     def share(self, source: str, paths: Sequence[str]) -> None:

@@ -54,7 +54,9 @@ def test_a_run_is_not_resumed_on_other_images_or_clients(clients, tmp_path, chan
         digests = partition_record.data_digests(
             clients.dataset, clients.indices, clients.server_images
         )
-        run_folder.open_run(tmp_path, {"rounds": 3, "dataset": "toy"}, [], resume, digests)
+        run_folder.open_run(
+            tmp_path, {"script": "pretrain", "rounds": 3, "dataset": "toy"}, [], resume, digests
+        )
 
     open_run(clients, resume=False)
     open_run(clients, resume=True)
