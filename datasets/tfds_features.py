@@ -33,15 +33,16 @@ def check(folder: pathlib.Path) -> None:
     if not path.exists():  # TFDS refuses sets of its releases before 4.0, which have none.
         return
     try:
-        for name in _classes(json.loads(path.read_text(encoding="utf-8"))):
-            if name not in _KNOWN:
-                raise DatasetError(
-                    f"data_dir: {path} names the class {name}, which is none of TFDS and would be "
-                    "imported and run: only sets with TFDS's own features are read"
-                )
+        names = list(_classes(json.loads(path.read_text(encoding="utf-8"))))
     except (ValueError, RecursionError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise DatasetError(f"data_dir: {path} cannot be read: {reason}") from error
+    for name in names:
+        if name not in _KNOWN:
+            raise DatasetError(
+                f"data_dir: {path} names the class {name}, which is none of TFDS and would be "
+                "imported and run: only sets with TFDS's own features are read"
+            )
 
 
 def _classes(content: Any) -> Iterator[str]:

@@ -60,8 +60,9 @@ def check(
     ]
     if data and parts and not set(different) & set(given):
         name = "dataset" if config.get("dataset") else "data_dir"
+        listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
         raise ConfigurationError(
-            f"--resume: {' and '.join(parts)} of --{name}={config.get(name)} are not those "
+            f"--resume: {listed} of --{name}={config.get(name)} are not those "
             f"with which {folder} was begun: put them back, or start anew in another --output_dir"
         )
     differences = [

@@ -66,7 +66,9 @@ def test_a_set_that_names_code_is_refused_and_the_code_does_not_run(form, tmp_pa
     info = {"name": "mnist", "version": "1.0.0", "splits": [], "moduleName": f"{module}.x"}
     (folder / "dataset_info.json").write_text(json.dumps(info))
     (folder / "features.json").write_text(json.dumps(FORMS[form](f"{module}.Payload")))
-    with pytest.raises(DatasetError, match=r"features\.json names the class .*Payload") as caught:
+    with pytest.raises(
+        DatasetError, match=r"^data_dir: \S+json names the class .*Payload"
+    ) as caught:
         catalog.load("mnist", tmp_path)
     assert "\n" not in str(caught.value)
     assert module not in sys.modules

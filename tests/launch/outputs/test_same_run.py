@@ -62,7 +62,9 @@ def open_run(folder, data, clients_per_round=8, given=()):
 def test_other_data_are_the_reason_where_the_run_itself_chose_another_flag(tmp_path):
     open_run(tmp_path, toy())
     open_run(tmp_path, toy())
-    with pytest.raises(ConfigurationError, match=r"^--resume: the images and .* begun: put them"):
+    with pytest.raises(
+        ConfigurationError, match=r"^--resume: the images, .* and the .* begun: put"
+    ):
         open_run(tmp_path, toy(13), clients_per_round=9)
     with pytest.raises(ConfigurationError, match=r"--clients_per_round=9 \(the run has 8\)$"):
         open_run(tmp_path, toy(13), clients_per_round=9, given=["clients_per_round"])
