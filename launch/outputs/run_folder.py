@@ -50,7 +50,6 @@ def open_run(
     """
     path = folder / "config.json"
     make(folder)
-    check_links(folder)
     lock(folder)
     if path.exists():
         if not resume:
@@ -146,7 +145,11 @@ def check_links(folder: pathlib.Path) -> None:
 
 
 def lock(folder: pathlib.Path, flag: str = "--output_dir") -> None:
-    """Locks a folder until this process ends; other processes get an error that names the flag."""
+    """Locks a folder until this process ends; other processes get an error that names the flag.
+
+    The folder must be without links.
+    """
+    check_links(folder)
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
