@@ -6,6 +6,7 @@ the same path on every machine that runs a worker.
 """
 
 import collections
+import contextlib
 import functools
 import os
 import pathlib
@@ -30,7 +31,7 @@ _INDICES = tff.types.TensorType(np.int64, [None])
 
 
 def write_store(path: str | os.PathLike[str], split: Split, partition: Partition) -> None:
-    """Writes the examples of every client into one SQLite file, which is never incomplete.
+    """Writes the examples of every client into one SQLite file, new or empty.
 
     Client k of the partition, which has indices into the split, gets the id `str(k)`.
 
@@ -40,20 +41,11 @@ def write_store(path: str | os.PathLike[str], split: Split, partition: Partition
     """
     path = pathlib.Path(path)
     _check_partition(len(split), partition)
-    # The name is always the same, so that the next program removes what a killed one left.
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.unlink(missing_ok=True)
-        connection = sqlite3.connect(partial)
-        try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
             _fill(connection, split, partition)
-        finally:
-            connection.close()
-        os.replace(partial, path)
     except (OSError, sqlite3.Error) as error:
         raise DatasetError(f"{path} cannot be written: {error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _check_partition(num_examples: int, partition: Partition) -> None:

@@ -8,6 +8,7 @@ request.
 """
 
 import contextlib
+import hashlib
 import io
 import os
 import pathlib
@@ -93,6 +94,19 @@ class CocoImages:
         if not self.image_ids:
             raise DatasetError(f"{self._path}: no image has an instance")
 
+    def digest(self) -> str:
+        """A hash of the annotations, and of names and sizes of the images' files."""
+        content = hashlib.blake2b(self._path.read_bytes(), digest_size=16)
+        for path in map(self._file, self.image_ids):
+            size = path.stat().st_size if path.exists() else None
+            content.update(f"{path.name} {size}\n".encode(errors="surrogateescape"))
+        return content.hexdigest()
+
+    def _file(self, image_id: int) -> pathlib.Path:
+        # The name is untrusted: only names inside the folder are read.
+        name = str(self.truth.imgs[image_id]["file_name"])
+        return self._images / pathlib.PurePosixPath(name).name
+
     def image(self, index: int) -> npt.NDArray[np.uint8]:
         """The pixels of an image, uint8 [height, width, 3].
 
@@ -100,8 +114,7 @@ class CocoImages:
           DatasetError: If the file is missing or broken, or has another size than is annotated.
         """
         entry = self.truth.imgs[self.image_ids[index]]
-        # The name is untrusted: only names inside the folder are read.
-        path = self._images / pathlib.PurePosixPath(str(entry["file_name"])).name
+        path = self._file(self.image_ids[index])
         try:
             with image_file.open_image(path) as opened:
                 if deep_pixels.read(opened) is not None:

@@ -1,6 +1,5 @@
 """Description of a partition: class counts per client, distance from IID, pictures."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,11 +119,10 @@ def picture(
     }
 
 
-def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def draw(picture: Mapping[str, Any]) -> Figure:
     """Draws the result of `picture`: a bar per client, as in the Dec-SSL paper's Figure 17.
 
-    Up to 20 classes are in a legend, more beside a colour bar. The extension of the path chooses
-    the format.
+    Up to 20 classes are in a legend, more beside a colour bar.
     """
     names, bars = picture["class_names"], picture["bars"]
     colours = class_colours(len(names) - picture["unlabelled"])
@@ -146,12 +144,10 @@ def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     axes.set_title(title, loc="left", fontsize=10, linespacing=1.4)
     _style_axes(axes, list(bars))
     explain_colours(figure, axes, colours, names)
-    _save(figure, path)
+    return figure
 
 
-def draw_images(
-    images: npt.NDArray[np.uint8], partition: Partition, path: str | os.PathLike[str], title: str
-) -> None:
+def draw_images(images: npt.NDArray[np.uint8], partition: Partition, title: str) -> Figure:
     """Draws images of the first 10 clients: a row for each, with 10 evenly spaced images.
 
     The images are as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
@@ -169,16 +165,7 @@ def draw_images(
         for axes, i in zip(row, indices, strict=False):
             # Matplotlib ignores the colour map and its limits if there are several channels.
             axes.imshow(np.squeeze(images[i]), cmap="gray", vmin=0, vmax=255)
-    _save(figure, path)
-
-
-def _save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure; `path` is never incomplete."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}")  # With the extension, which is the format.
-    glyphs.prepare(figure)
-    figure.savefig(temporary, dpi=120)
-    os.replace(temporary, path)
+    return figure
 
 
 def _evenly_spaced(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Loader for image-classification sets that TensorFlow Datasets (TFDS) has prepared.
 
-Only the prepared folder is read (`tfds.builder_from_directory`): no builder code runs, nothing is
-downloaded, and no folder is created.
+Only the prepared folder is read (`tfds.builder_from_directory`): no builder code runs, no code that
+the folder names (`tfds_features`), nothing is downloaded, and no folder is created.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets import pixel_store
+from datasets import pixel_store, tfds_features
 from datasets.errors import DatasetError
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split, hold_out, resize
 
@@ -46,6 +46,7 @@ def load(
         images of several sizes without `image_size`; unreadable files.
     """
     folder = _prepared_folder(name, data_dir, catalog_names)
+    tfds_features.check(folder)
     import tensorflow_datasets as tfds
 
     tfds.disable_progress_bar()

@@ -22,6 +22,7 @@ from launch.options import command_line, encoders, presets, settings
 from launch.options.run_config import EvaluationConfig, RunConfig
 from launch.probes import probing
 from launch.runs import federated, runtimes, training
+from tff_ssl import whole_files
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment.encoder import Encoder, check_values, load_encoder
 from tff_ssl.errors import ConfigurationError
@@ -63,7 +64,7 @@ class Run:
         shutil.copytree(self.folder / "encoder", folder / "encoder")
         for name in ("metrics.csv", "config.json"):
             if (self.folder / name).exists():
-                shutil.copy(self.folder / name, folder / name)
+                whole_files.write(folder / name, (self.folder / name).read_bytes())
 
 
 def train(

@@ -47,7 +47,11 @@ def main(config: DetectConfig) -> None:
         )
     data = detection.DetectionData(train, validation, min(config.eval_images, len(train)))
     folder = output_folder.choose(config.output.output_dir, "detect")
-    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    digests = {"the training images": train, "the validation images": validation}
+    run_folder.open_run(
+        folder, settings.to_json(config), config.given, config.output.resume,
+        {name: images.digest() for name, images in digests.items()},
+    )  # fmt: skip
     network = MaskRCNN(encoder, len(train.class_names), values, config.seed)
     _announce(network, encoder, data, starts, folder, values, config)
     training = detection.build_training(network, weights[starts[0]], data, values, config)

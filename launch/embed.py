@@ -202,6 +202,7 @@ def _write(output: pathlib.Path, overview: Overview, title: str, what: str) -> N
         _write_csv(new / _CSV, overview)
         embedding_page.write(new, title, what, overview, _add_files)
         for path in sorted(new.iterdir()):
+            path.chmod(0o600)  # As all files with images or what can be told from them.
             path.rename(output / path.name)
 
 

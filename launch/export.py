@@ -32,6 +32,7 @@ from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
 from launch.outputs import tables
 from launch.probes import result_text
+from tff_ssl import whole_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,9 @@ class ExportConfig(ScriptConfig):
       intended_use: release: what the encoder is meant for.
       calibration_images: tflite: number of training images, drawn with --seed, that set the ranges
         of int8.
+      algorithm: The package.module:ENTRY of a stopped run of your own algorithm. It is imported
+        only if it is given here, because the run may be somebody else's.
+      encoder: The MODULE:FUNCTION of a stopped run of your own encoder, likewise.
     """
 
     run: str | None = None
@@ -55,6 +59,8 @@ class ExportConfig(ScriptConfig):
         "Research. Evaluate the encoder on your own images before you rely on its features."
     )
     calibration_images: int = flag(200, 1)
+    algorithm: str | None = None
+    encoder: str | None = None
     data: DataConfig = section(DataConfig)
     evaluation: EvaluationConfig = section(EvaluationConfig)
 
@@ -99,13 +105,14 @@ def main(config: ExportConfig) -> None:
     if "onnx" in config.format:
         export.check_onnx()
     run = pathlib.Path(config.run)
-    of_run = resuming.read_run(run_folder.run_of(run))
+    folder_of_run = run_folder.run_of(run)
+    of_run = resuming.read_run(folder_of_run)
     if "release" in config.format and not (of_run and config.licence):
         raise ConfigurationError(
             "--format=release needs the folder of a run, and --licence for its weights"
         )
     if of_run:
-        config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS)
+        config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS, folder_of_run)
     is_stopped = run_folder.is_stopped(run)
     folder = run_folder.encoder_of(run)
     stored = None if is_stopped else encoder_weights.read(folder)
@@ -135,10 +142,8 @@ def main(config: ExportConfig) -> None:
 def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
     """Moves files and folders to another folder, where they replace earlier ones."""
     for path in source.iterdir():
-        replaced = target / path.name
-        if replaced.is_dir():
-            shutil.rmtree(replaced)
-        path.rename(replaced)
+        whole_files.remove(target / path.name)
+        path.rename(target / path.name)
 
 
 def _convert(
@@ -171,7 +176,7 @@ def _convert(
         saved_model.save_encoder(path / "encoder", *stored)
         run = run_files.read(run_folder.run_of(pathlib.Path(str(config.run))))
         card = model_card.text(run, stored, str(config.licence), config.intended_use)
-        (path / model_card.FILE_NAME).write_text(card, encoding="utf-8")
+        whole_files.write(path / model_card.FILE_NAME, card)
         converted["release"] = Converted(path, encoder.load_encoder(path))
     return converted
 

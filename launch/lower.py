@@ -8,13 +8,12 @@ The flags are those of `pretrain`, so that the flag file of a run lowers its rou
 only the image shape and the number of clients matter; flags of probes have no effect.
 """
 
-import os
-import shutil
 from typing import Any
 
 from launch.options import app, presets
 from launch.options.run_config import RunConfig
 from launch.outputs import output_folder, run_folder, tables
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
 
 
@@ -45,21 +44,18 @@ def main(config: RunConfig) -> None:
         flush=True,
     )
     rows, descriptions = [], []
-    # Files are written to another folder, which is renamed when complete.
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for round_name, lowerable in rounds.items():
-        lowered = lowering.lower(lowerable.next)
-        lowering.save(partial / round_name, lowerable, lowered)
-        row = _summary(round_name, lowerable, lowered)
-        rows.append(row)
-        descriptions.append(_description(row, lowerable, lowered))
-    content = {"algorithm": name, "objective": objective, "hyperparameters": str(chosen.values)}
-    run_folder.write_json(partial / "lowering.json", content | {"rounds": rows})
-    text = _format(rows)
-    (partial / "description.txt").write_text("\n\n".join([text, *descriptions]) + "\n")
-    os.replace(partial, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with whole_files.replacing_folder(folder) as new:
+        for round_name, lowerable in rounds.items():
+            lowered = lowering.lower(lowerable.next)
+            lowering.save(new / round_name, lowerable, lowered)
+            row = _summary(round_name, lowerable, lowered)
+            rows.append(row)
+            descriptions.append(_description(row, lowerable, lowered))
+        content = {"algorithm": name, "objective": objective, "hyperparameters": str(chosen.values)}
+        run_folder.write_json(new / "lowering.json", content | {"rounds": rows})
+        text = _format(rows)
+        whole_files.write(new / "description.txt", "\n\n".join([text, *descriptions]) + "\n")
     written = [f"{p.name}/" if p.is_dir() else p.name for p in sorted(folder.iterdir())]
     print(f"\n{text}\n\nwritten to {folder}/: {', '.join(written)}")
 

@@ -31,6 +31,7 @@ def main(config: PartitionReportConfig) -> None:
     from datasets import describe
     from launch.options import clients as clients_options
     from launch.options import data, defaults
+    from launch.outputs import plots
 
     config = defaults.resolve(config, None)
     settings, seed, own = _settings(config), config.seed, config.clients
@@ -50,9 +51,10 @@ def main(config: PartitionReportConfig) -> None:
         report["clients_filled_up"] = _filled_up(dataset, clusters, own, seed)
     folder.mkdir(parents=True, exist_ok=True)
     report["picture"] = _picture(dataset, clients, clusters, title)
-    describe.draw(report["picture"], folder / "partition.png")
+    plots.save(describe.draw(report["picture"]), folder / "partition.png", dpi=120)
     if own.shift != "none":
-        describe.draw_images(client_images.images, clients, folder / "images.png", title)
+        shown = describe.draw_images(client_images.images, clients, title)
+        plots.save(shown, folder / "images.png", private=True, dpi=120)
     run_folder.write_json(folder / "partition.json", report)
     _print_table(report)
     for name in ["partition.json", *pictures]:

@@ -25,6 +25,9 @@ from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
+# Flags that identify a reproduction; its files, which may be a stranger's, choose no others.
+_OF_REPRODUCTION = ("experiment", "scale", "dataset", "rounds", "algorithm")
+
 
 @dataclasses.dataclass(frozen=True)
 class ReproduceConfig(Settings):
@@ -122,10 +125,12 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
     else:
         return args
     if args.experiment in (None, before["experiment"]):
-        args = resuming.take_over(args, before, before.keys())
+        args = resuming.take_over(args, before, _OF_REPRODUCTION)
         configs = sorted(folder.glob("*/*/config.json")) if folder else []
-        runs = (run_folder.read_flags(path.parent) for path in configs)
-        args = resuming.take_over(args, next(filter(None, runs), {}), ["data_dir"])
+        for run in (path.parent for path in configs):
+            if flags := run_folder.read_flags(run):
+                args = resuming.take_over(args, flags, ["data_dir"], run)
+                break
     return args
 
 

@@ -160,12 +160,12 @@ def _report(outcomes: "Sequence[Outcome]", folder: pathlib.Path) -> None:
     """Prints the selected settings; writes `summary.csv` and `sweep.png`."""
     from launch.outputs import sweep_plot
     from launch.runs import trials
-    from tff_ssl.reporting.page import replace_file
+    from tff_ssl import whole_files
 
     selected = trials.select(outcomes)
     print(f"\n{tables.aligned(trials.selected_rows(outcomes))}\n")
     rows = [trials.summary_row(one, one is selected[one.trial.algorithm]) for one in outcomes]
-    replace_file(folder / "summary.csv", tables.as_csv(rows).encode())
+    whole_files.write(folder / "summary.csv", tables.as_csv(rows))
     sweep_plot.draw(
         trials.scores_by_value(outcomes),
         {name: one.score for name, one in selected.items()},

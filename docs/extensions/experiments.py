@@ -182,7 +182,7 @@ def gallery(name: str, pictures: pathlib.Path) -> str:
         lines += [f"## {caption}", *_image(file, caption), ""] if file else []
     for number, (partition, picture) in enumerate(records(name).partitions.items(), 1):
         path = pictures / f"{name}-partition_{number}.png"
-        describe.draw(picture, path)
+        describe.draw(picture).savefig(path, dpi=120)
         caption = f"Partition {partition}"
         lines += [f"## {caption}", *_image(path.name, caption), ""]
     return "\n".join(lines) + "\n"

@@ -23,6 +23,7 @@ from launch.options import app
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
 from launch.outputs import output_folder, run_folder
+from tff_ssl import whole_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Report:
                 self.content["left_out"].append(f"{name} ({type(error).__name__}: {reason})")
                 print(f"failed: {self.content['left_out'][-1]}", flush=True)
         run_folder.write_json(self._folder / "report.json", self.content)
-        (self._folder / "report.md").write_text(describe(self.content))
+        whole_files.write(self._folder / "report.md", describe(self.content))
 
 
 def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:

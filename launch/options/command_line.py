@@ -7,6 +7,7 @@ from absl import flags
 
 from launch.options import data, known_names, resuming, settings
 from launch.options.settings import Config
+from tff_ssl import named_code
 from tff_ssl.errors import ConfigurationError
 
 
@@ -39,6 +40,7 @@ def parse(
             )
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
     known_names.check(config)
+    named_code.add_by_user(resuming.names_of_code({n: values[n].value for n in given}))
     resumed = resuming.resumed(config, before) if before else config
     values = settings.flat(resumed)
     if "run" not in values:  # Otherwise the run may have another data set.

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_ssl import named_code
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import ENCODERS, EncoderNetwork
@@ -43,6 +44,8 @@ def find(name: str, norm: str, init_from: str | None = None) -> str | EncoderNet
     if name in _registered:
         return _registered[name]
     if ":" in name:
+        if not name.startswith(_OF_KERAS):
+            named_code.check("encoder", name)
         return _build(name, norm, init_from)
     message = f"--encoder={name}: choose one of {', '.join(ENCODERS)}, keras:NAME, MODULE:FUNCTION"
     nearest = difflib.get_close_matches(name, ENCODERS, 1)

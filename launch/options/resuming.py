@@ -11,11 +11,17 @@ from absl import flags
 from launch.options import data, defaults, presets, settings
 from launch.options.run_config import RunConfig
 from launch.options.settings import Config, Settings
-from launch.outputs import run_folder
+from launch.outputs import run_folder, same_run
+from tff_ssl import named_code
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
 _OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, not of its run.
+_OF_CODE = {"algorithm", "algorithms", "encoder", "encoders"}
+_PLACES = {"data_dir", "init_from", "cluster_encoder", "alignment_encoder", "edge_list"}
+# What may have to be given again, because a run's files may come from anybody.
+NOT_FROM_FILES = {*_OF_CODE, *_PLACES, "ray"}
+_LOCAL = "local:"  # Start of a value of `--ray` without an address.
 # Flags that do not hold for another data set.
 _OF_DATASET = ("image_size", "per_case", "follow_links", "skip_broken")
 
@@ -34,7 +40,8 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
         )
     content = run_folder.read_config(folder)
     if content:
-        run_folder.check_script(folder, content["flags"], script)
+        same_run.check_script(folder, content["flags"], script)
+        same_run.check_unchanged(folder, content)
         if content["is_earlier"]:
             raise ConfigurationError(
                 f"--output_dir={folder} holds a run of an earlier release, which this one cannot "
@@ -99,22 +106,61 @@ def resumed(config: Config, before: Mapping[str, Any]) -> Config:
             raise flags.IllegalFlagValueError(
                 f"--{name}={now[name]}: the run that is resumed has {run[name]}"
             )
-    config = take_over(config, run, before["flags"].keys() - _OF_COMMAND)
+    ray = run.get("ray")
+    if ray and not ray.startswith(_LOCAL) and "ray" not in config.given:
+        raise ConfigurationError(
+            "config.json of the run names a Ray cluster, and a run connects only to one that you "
+            f"name: add --ray={ray} if you trust it, or compute here with --ray={_LOCAL}N"
+        )
+    folder = pathlib.Path(now["output_dir"]) if now.get("output_dir") else None
+    config = take_over(config, run, before["flags"].keys() - _OF_COMMAND, folder)
     if "hparam" in config.given:
         config = settings.replace(config, hparam=(*run["hparam"], *now["hparam"]))
     return dataclasses.replace(config, given=config.given | set(before["given"]))
 
 
-def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> Config:
-    """The configuration with the values of an earlier run for flags that are not given."""
+def take_over(
+    config: Config,
+    run: Mapping[str, Any],
+    names: Iterable[str],
+    folder: pathlib.Path | None = None,
+) -> Config:
+    """The configuration with the values of an earlier run for flags that are not given.
+
+    Code that the run names is not imported unless it is given, too.
+
+    Args:
+      folder: Folder of the run; None for values of other files.
+
+    Raises:
+      ConfigurationError: If the run was made elsewhere, and names files or folders to read.
+    """
     kept = set(config.given)
     if "dataset" in kept and settings.flat(config)["dataset"] != run.get("dataset"):
         kept |= set(_OF_DATASET)
     if "labels_per_class" in kept:
         kept.add("labels")  # Given in place of it.
-    config = settings.replace(config, **{n: run[n] for n in names if n in run and n not in kept})
+    taken = {n: run[n] for n in names if n in run and n not in kept}
+    named_code.add_in_file(names_of_code(run))
+    known = settings.settings(type(config), config.script or None)
+    for name in _PLACES & taken.keys() & known.keys() if folder else ():
+        if taken[name] and folder and run_folder.is_from_elsewhere(folder):
+            raise ConfigurationError(
+                f"{folder} was made elsewhere, by another user or in another folder, and its "
+                f"config.json names what to read here: add --{name}={taken[name]} if you agree"
+            )
+    config = settings.replace(config, **taken)
     data.check_output(config)
     return config
+
+
+def names_of_code(values: Mapping[str, Any]) -> list[str]:
+    """The names in a configuration that may stand for code to import."""
+    found: list[str] = []
+    for name in _OF_CODE & values.keys():
+        value = values[name]
+        found += [value] if isinstance(value, str) else value or []
+    return found
 
 
 def read_run(folder: pathlib.Path) -> RunConfig | None:
@@ -123,5 +169,6 @@ def read_run(folder: pathlib.Path) -> RunConfig | None:
     if not content:
         return None
     values = content["flags"]
+    named_code.add_in_file(names_of_code(values))
     config = settings.build(RunConfig, values, content["given"], values.get("script", ""))
     return defaults.resolve(config, config.algorithm.objective)

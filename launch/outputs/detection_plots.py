@@ -44,7 +44,7 @@ def draw_detections(
         ):
             _draw_instances(axes, pixels, instances, images.truth, names)
             axes.set_title(f"image {image_id}, {title}", fontsize=8)
-    plots.save(figure, path)
+    plots.save(figure, path, private=True)
 
 
 def _draw_instances(axes, pixels, instances, truth, names: Mapping[int, str]) -> None:

@@ -2,13 +2,13 @@
 
 import hashlib
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from datasets import describe
-from datasets.image_dataset import Split
+from datasets.image_dataset import ImageDataset, Split
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import checked_files
 
@@ -73,13 +73,46 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     return record
 
 
+def data_digests(
+    dataset: ImageDataset, clients: Sequence[np.ndarray] = (), taken: np.ndarray | None = None
+) -> dict[str, str]:
+    """Hexadecimal hashes of the parts of a data set, by their names in messages.
+
+    Args:
+      clients: Indices of each client's training images.
+      taken: Images that the server has instead of the clients; None if there are none.
+    """
+    train, tests = dataset.train, [dataset.test]
+    if dataset.validation is not None:
+        tests.append(dataset.validation)
+    names = np.array(dataset.class_names, np.str_)
+    parts: dict[str, list[np.ndarray]] = {
+        "the images": [train.images, train.example_ids],
+        "the labels": [train.labels, names],
+        "the cases": [] if train.case_ids is None else [train.case_ids.astype(np.str_)],
+        "the test images": [s.images for s in tests] + [s.labels for s in tests],
+        "the clients": [_sizes(clients), *clients, *([] if taken is None else [taken])],
+    }
+    return {name: _hash(arrays) for name, arrays in parts.items()}
+
+
 def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarray | None) -> str:
-    """A hexadecimal hash of the images and of their division between clients and server."""
+    """The hash of images and clients that `partition.json` has in runs of earlier releases."""
+    arrays: list[np.ndarray] = [
+        train.images,
+        np.asarray(train.example_ids),
+        _sizes(clients),
+        *clients,
+    ]
+    return _hash([*arrays, *([] if server_images is None else [server_images])])
+
+
+def _sizes(clients: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([len(indices) for indices in clients], np.int64)
+
+
+def _hash(arrays: Iterable[np.ndarray]) -> str:
     content = hashlib.blake2b(digest_size=16)
-    sizes = np.array([len(indices) for indices in clients], np.int64)
-    arrays: list[np.ndarray] = [train.images, np.asarray(train.example_ids), sizes, *clients]
-    if server_images is not None:
-        arrays.append(server_images)
     for array in arrays:
         content.update(str(array.shape).encode())
         content.update(np.ascontiguousarray(array).data)

@@ -1,6 +1,5 @@
 """Writes pictures, and draws the learning curves of a run."""
 
-import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from datasets import glyphs
+from tff_ssl import whole_files
 from tff_ssl.reporting import checked_files
 
 # Panels: title, and the columns of metrics.csv with their labels, drawn in the order of the styles.
@@ -104,9 +104,8 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
     save(figure, path)
 
 
-def save(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a figure as a PNG; an interrupted write leaves no partial file at `path`."""
-    temporary = path.with_name(f".{path.name}")
+def save(figure: Figure, path: pathlib.Path, private: bool = False, dpi: int = 110) -> None:
+    """Writes a figure as a PNG; `private`, for images of a data set, as in `whole_files`."""
     glyphs.prepare(figure)
-    figure.savefig(temporary, dpi=110, format="png")
-    os.replace(temporary, path)
+    with whole_files.replacing(path, private) as new:
+        figure.savefig(new, dpi=dpi, format="png")

@@ -9,29 +9,30 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from launch.outputs import commands
+from launch.outputs import commands, same_run
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
 
-# Flags that may change when a run is resumed: they do not change its weights. `--rounds` may grow.
-_CHANGEABLE_FLAGS = {
-    "resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls",
-    "max_dropped", "round_timeout", "ray", "eval_every", "labels_per_class", "labels",
-    "label_draws", "baselines", "per_case", "probe", "also_logistic", "personalized_clients",
-    "require_private_worker",
-}  # fmt: skip
 # Folders that this process has locked, and their descriptors, by absolute path; the locks end with
 # the process.
 _locked: dict[pathlib.Path, tuple[pathlib.Path, int]] = {}
 # Entries of `config.json` besides the flags of the run.
-_ABOUT = ("given", "versions", "git_commit", "rounds_before")
+_ABOUT = (
+    "given", "versions", "git_commit", "rounds_before", "folder", "data_digests", "digest",
+)  # fmt: skip
 _OF_SEED = "seed_"  # Start of the name of a run's folder, with `--seeds`.
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
 def open_run(
-    folder: pathlib.Path, config: dict[str, Any], given: Collection[str], resume: bool
+    folder: pathlib.Path,
+    config: dict[str, Any],
+    given: Collection[str],
+    resume: bool,
+    data: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Locks the folder for a run, which it creates if needed, and writes `config.json`.
 
@@ -41,6 +42,12 @@ def open_run(
     Args:
       config: The configuration, as `options.settings.to_json` gives it.
       given: Names of the flags that the command line or a preset gives.
+      data: Hashes of the parts of the data set by their names, see
+        `partition_record.data_digests`.
+
+    Raises:
+      ConfigurationError: The folder holds a run that is not to be resumed, or one with other flags
+        or data, or a changed `config.json`, or a link.
     """
     path = folder / "config.json"
     make(folder)
@@ -51,21 +58,35 @@ def open_run(
                 f"--output_dir={folder} already holds a run: add --resume to continue it, or "
                 "name another folder"
             )
-        _check_same(folder, config)
-        _update_config(path, config, given)
+        before = read_config(folder)
+        same_run.check_unchanged(folder, before)
+        same_run.check(folder, before, _flat(config), given, data)
+        _update_config(path, config, given, before, data)
         return
     if any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
     versions = {"python": sys.version.split()[0]}
     versions |= {name: importlib.metadata.version(name) for name in _VERSIONS}
     about = {"given": sorted(given), "versions": versions, "git_commit": _git_commit()}
-    write_json(path, config | about)
+    _write_config(path, config | about, data)
 
 
-def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection[str]) -> None:
+def _write_config(path: pathlib.Path, content: dict[str, Any], data: Mapping[str, str]) -> None:
+    content |= {"folder": str(path.parent.resolve())} | (
+        {"data_digests": dict(data)} if data else {}
+    )
+    write_json(path, content | {"digest": same_run.digest(content)})
+
+
+def _update_config(
+    path: pathlib.Path,
+    config: dict[str, Any],
+    given: Collection[str],
+    before: Mapping[str, Any],
+    data: Mapping[str, str],
+) -> None:
     """Writes the flags of a resumed run; tells what more rounds mean for learning rates."""
-    before = read_config(path.parent)
-    about = {name: before[name] for name in _ABOUT if name in before}
+    about = {name: before[name] for name in _ABOUT if name in before and name != "digest"}
     about["given"] = sorted({*before["given"], *given})
     were, rounds = before["flags"].get("rounds"), _flat(config).get("rounds")
     if rounds != were:
@@ -75,12 +96,14 @@ def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection
             "the rounds continue as in a run of that length",
             flush=True,
         )
-    write_json(path, {**config, **about})
+    _write_config(path, {**config, **about}, data)
 
 
 def commands_to_resume() -> list[str]:
     """The commands that continue the runs in the folders that this process has locked."""
-    return [resume_command(folder) for folder, _ in _locked.values() if read_flags(folder)]
+    return [
+        resume_command(folder) for folder, _ in _locked.values() if "script" in read_flags(folder)
+    ]
 
 
 def moved() -> list[pathlib.Path]:
@@ -98,12 +121,22 @@ def moved() -> list[pathlib.Path]:
 
 def resume_command(folder: pathlib.Path) -> str:
     """The command that continues the run in a folder."""
-    script = read_flags(folder)["script"]
-    return commands.module(f"launch.{script}", "--resume", f"--output_dir={folder}")
+    flags = read_flags(folder)
+    # What `--resume` does not take from `config.json`, which may be a stranger's.
+    again = [
+        f"--{name}={flags[name]}"
+        for name in ("algorithm", "encoder", "ray")
+        if ":" in (flags.get(name) or "") and not flags[name].startswith(("keras:", "local:"))
+    ]
+    script = f"launch.{flags['script']}"
+    return commands.module(script, "--resume", f"--output_dir={folder}", *again)
 
 
 def make(folder: pathlib.Path) -> None:
-    """Creates an output folder if it does not exist."""
+    """Creates an output folder if it does not exist; one in or of a run must be without links."""
+    for run in (folder, folder.absolute().parent):
+        if (run / "config.json").exists():
+            check_links(run)
     check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -121,8 +154,26 @@ def check_place(folder: pathlib.Path) -> None:
         ) from error
 
 
+def check_links(folder: pathlib.Path) -> None:
+    """Raises a ConfigurationError if something in an output folder is a symbolic link.
+
+    What is written there would otherwise go where the link leads, such as to a program of the user
+    if the folder comes from somebody else.
+    """
+    link = whole_files.first_link(folder)
+    if link is not None:
+        raise ConfigurationError(
+            f"{link} is a link to {os.readlink(link)}, and a run writes into its own folder only: "
+            "delete the link, or put what it leads to in its place"
+        )
+
+
 def lock(folder: pathlib.Path, flag: str = "--output_dir") -> None:
-    """Locks a folder until this process ends; other processes get an error that names the flag."""
+    """Locks a folder until this process ends; other processes get an error that names the flag.
+
+    The folder must be without links.
+    """
+    check_links(folder)
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -146,7 +197,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's `config.json`; empty if it has none.
 
     It has `flags`, those of all sections by name; `given`; `is_earlier`, whether a release without
-    sections wrote it; and the other entries of the file.
+    sections wrote it; `is_changed`, whether it is not as a run wrote it; and the other entries of
+    the file.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -161,12 +213,29 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         is_earlier = "flags" in content  # The layout of earlier releases.
         if not flags:
             raise ValueError("it is empty")
-        return {**about, "flags": flags, "given": given, "is_earlier": is_earlier}
+        digest = content.pop("digest", None)
+        is_changed = digest is not None and digest != same_run.digest(content)
+        kinds = {"is_earlier": is_earlier, "is_changed": is_changed}
+        return {**about, "flags": flags, "given": given, **kinds}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} cannot be read ({type(error).__name__}: {error}): put back a whole one, or "
             "start the run anew in another --output_dir"
         ) from error
+
+
+def is_from_elsewhere(folder: pathlib.Path) -> bool:
+    """Whether another user made the run in a folder, or it was made in another folder."""
+    path = folder / "config.json"
+    if not path.exists():
+        return False
+    made_in = read_config(folder).get("folder", str(folder.resolve()))
+    return path.stat().st_uid != os.getuid() or made_in != str(folder.resolve())
+
+
+def training_digest(folder: pathlib.Path) -> str:
+    """A hash of the flags on which the training of the run in a folder depends."""
+    return same_run.training_digest(read_flags(folder))
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,15 +244,6 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in content.items():
         found |= _flat(value) if isinstance(value, dict) else {name: value}
     return found
-
-
-def check_script(folder: pathlib.Path, before: Mapping[str, Any], script: str | None) -> None:
-    """Checks that the flags of the run in a folder are those of a script."""
-    other = before.get("script")
-    if other != script:
-        raise ConfigurationError(
-            f"--output_dir={folder} holds a run of launch.{other}: name another folder"
-        )
 
 
 def encoder_of(folder: pathlib.Path) -> pathlib.Path:
@@ -234,55 +294,9 @@ def name_of_model(run: pathlib.Path) -> str:
     return "evaluated" if any("client" in result for result in results) else "global"
 
 
-def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
-    """Checks that the run in the folder has these settings."""
-    before, config = read_flags(folder), _flat(config)
-    check_script(folder, before, config.get("script"))
-    names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS - {"rounds"}
-    differences = [
-        f"--{name}={config.get(name)} (the run has {before.get(name)})"
-        for name in sorted(names)
-        if _comparable(before, name) != _comparable(config, name)
-    ]
-    if differences:
-        raise ConfigurationError(
-            f"--resume with other settings than the run's: {'; '.join(differences)}"
-        )
-    _check_rounds(before, config)
-
-
-def _comparable(config: Mapping[str, Any], name: str) -> Any:
-    """A flag's value; only the last one of a hyperparameter that is given several times.
-
-    A flag that is false is as one that the run does not know, because it was added later.
-    """
-    value = config.get(name) or None if isinstance(config.get(name), bool) else config.get(name)
-    if name == "hparam" and isinstance(value, list):
-        return dict(text.partition("=")[::2] for text in value)
-    return value
-
-
-def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Checks that the rounds are not fewer than before, nor more than the noise allows."""
-    rounds, were = config.get("rounds"), before.get("rounds")
-    if rounds == were or rounds is None or were is None:
-        return
-    if rounds < were:
-        raise ConfigurationError(
-            f"--rounds={rounds}: the run has {were} rounds, and --resume can only add rounds"
-        )
-    if config.get("dp_epsilon") not in (None, "inf"):
-        raise ConfigurationError(
-            f"--rounds={rounds}: the noise of the run's {were} rounds was computed for "
-            f"--dp_epsilon={config['dp_epsilon']} after all of them; more rounds would spend more"
-        )
-
-
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes a JSON file atomically, also if several processes write it at the same time."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)
+    """Writes a JSON file, as `whole_files` does."""
+    whole_files.write(path, json.dumps(content, indent=2) + "\n")
 
 
 def _git_commit() -> str | None:

@@ -8,7 +8,8 @@ from launch.outputs import plots, run_folder
 from launch.pages import charts, image_samples, rebuilding, run_files, run_text, seed_groups
 from launch.pages.run_files import RunFiles
 from launch.pages.run_page import TRAINED, Shown
-from tff_ssl.reporting.page import Grid, Page, Picture, replace_file
+from tff_ssl import whole_files
+from tff_ssl.reporting.page import Grid, Page, Picture
 
 _QUERIES = 6  # Images of each run whose neighbours are shown.
 
@@ -71,7 +72,7 @@ def write(
     _add_maps(page, with_encoder)
     _add_neighbours(page, with_encoder)
     _add_flags(page, runs)
-    return replace_file(output / "compare.html", page.render().encode())
+    return whole_files.write(output / "compare.html", page.render(), private=True)
 
 
 def _overview(runs: Mapping[str, RunFiles]) -> Grid:

@@ -16,10 +16,11 @@ from datasets.image_dataset import ImageDataset
 from launch.options.script_configs import EmbedConfig
 from launch.pages import charts, image_samples
 from launch.pages.image_samples import Encode
+from tff_ssl import whole_files
 from tff_ssl.analysis import embeddings
 from tff_ssl.analysis.embeddings import Embedding
 from tff_ssl.evaluation import features
-from tff_ssl.reporting.page import Page, Photo, Placed, replace_file
+from tff_ssl.reporting.page import Page, Photo, Placed
 
 FILE_NAME = "embed.html"
 THUMBNAIL = 64  # Largest side of a thumbnail in pixels.
@@ -83,7 +84,9 @@ def write(
       what: A sentence on which images these are.
       ending: Adds the last section.
     """
-    return replace_file(output / FILE_NAME, render(title, what, overview, ending))
+    return whole_files.write(
+        output / FILE_NAME, render(title, what, overview, ending), private=True
+    )
 
 
 def render(

@@ -36,8 +36,9 @@ class Encoder(NamedTuple):
 def compare_named(config: VisualizeConfig) -> None:
     """Compares the encoders of `--encoders`, by default on the data set of the first one's run."""
     folders = _named_folders(config.encoders)
-    run = run_folder.read_flags(run_folder.run_of(next(iter(folders.values()))))
-    config = resuming.take_over(config, run, data.IMAGE_FLAGS)
+    first = run_folder.run_of(next(iter(folders.values())))
+    run = run_folder.read_flags(first)
+    config = resuming.take_over(config, run, data.IMAGE_FLAGS, first)
     output = config.output.output_dir
     compare(folders, config, output_folder.choose(output, f"visualize-{config.data.dataset}"))
 

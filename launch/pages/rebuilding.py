@@ -46,7 +46,7 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     run = resuming.read_run(folder)
     assert run
     of_run = settings.flat(run)
-    own = resuming.take_over(own, of_run, of_run.keys() - _NOT_TAKEN)
+    own = resuming.take_over(own, of_run, of_run.keys() - _NOT_TAKEN, folder)
     shared = {n: v for n, v in settings.flat(own).items() if n not in _NOT_TAKEN}
     # Defaults that depend on the data set are the run's, unless another data set is given.
     config = settings.replace(dataclasses.replace(run, given=run.given | own.given), **shared)
@@ -80,7 +80,10 @@ def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | Non
     """The indices of each client's training images; None if there are none or they are unknown."""
     if config.script != "pretrain":
         return None
-    entry = registry.find(config.algorithm.algorithm, None)
+    try:
+        entry = registry.find(config.algorithm.algorithm, None)
+    except ConfigurationError:  # Code that the run names, and not the user.
+        return None
     if Need.POPULATION in entry.kind.needs:  # The server has images too.
         return None
     values = hyperparameters.parse(entry.hyperparameters, config.algorithm.hparam)

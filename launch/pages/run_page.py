@@ -16,7 +16,8 @@ from launch.pages import charts, embedding_page, image_samples, run_files, run_t
 from launch.pages.embedding_page import Overview
 from launch.pages.image_samples import Encode, Encodings, Sample, Views
 from launch.pages.run_files import RunFiles
-from tff_ssl.reporting.page import Page, Picture, replace_file
+from tff_ssl import whole_files
+from tff_ssl.reporting.page import Page, Picture
 from tff_ssl.views.augmentation import TwoViews
 
 TRAINED, UNTRAINED = "trained encoder", "untrained encoder"
@@ -101,7 +102,7 @@ def write(
     for explanation, command in run_text.commands(run):
         page.add_command(explanation, command)
     _add_flags(page, run)
-    return replace_file(output / "run.html", page.render().encode())
+    return whole_files.write(output / "run.html", page.render(), private=True)
 
 
 def _write_overview(run: RunFiles, output: pathlib.Path, overview: Overview) -> None:

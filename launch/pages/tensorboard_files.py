@@ -2,14 +2,17 @@
 
 import io
 import pathlib
+import tempfile
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 from tensorboard.plugins import projector
+from tensorboard.plugins.projector import metadata
 
 from launch.pages import image_samples
 from launch.pages.run_page import Shown
+from tff_ssl import whole_files
 
 _SPRITE = 32  # Side of an image in the projector, pixels.
 _FOLDER = "projector"
@@ -29,10 +32,14 @@ def _write_views(folder: pathlib.Path, shown: Shown, rounds: int) -> None:
     rows = np.concatenate([images, views.first, views.second], axis=2)
     if rows.shape[-1] not in (1, 3, 4):
         rows = rows[..., :1]
-    writer = tf.summary.create_file_writer(str(folder))
-    with writer.as_default():
-        tf.summary.image("image and its two views", rows, step=rounds, max_outputs=len(rows))
-    writer.close()
+    # TensorBoard's writer lets everybody read its file, and this one has images.
+    with tempfile.TemporaryDirectory(".new", ".views.", folder) as scratch:
+        writer = tf.summary.create_file_writer(scratch)
+        with writer.as_default():
+            tf.summary.image("image and its two views", rows, step=rounds, max_outputs=len(rows))
+        writer.close()
+        for path in pathlib.Path(scratch).iterdir():
+            whole_files.write(folder / path.name, path.read_bytes(), private=True)
 
 
 def _write_encodings(folder: pathlib.Path, shown: Shown) -> None:
@@ -43,19 +50,21 @@ def _write_encodings(folder: pathlib.Path, shown: Shown) -> None:
     names = [image_samples.class_name(shown.sample, label) for label in mapped.labels]
     # One name a line, without a header; a tab or a line feed would split a name.
     lines = (" ".join(name.split()) for name in names)
-    (inside / "classes.tsv").write_text("\n".join(lines) + "\n")
-    (inside / "images.png").write_bytes(_sprite(mapped.images))
+    whole_files.write(inside / "classes.tsv", "\n".join(lines) + "\n", private=True)
+    whole_files.write(inside / "images.png", _sprite(mapped.images), private=True)
     config = projector.ProjectorConfig()
     for name, encodings in shown.encodings.items():
         path = inside / f"{name.replace(' ', '_')}.tsv"
-        np.savetxt(path, encodings.mapped, fmt="%.5g", delimiter="\t")
+        table = io.BytesIO()
+        np.savetxt(table, encodings.mapped, fmt="%.5g", delimiter="\t")
+        whole_files.write(path, table.getvalue(), private=True)
         embedding = config.embeddings.add()
         embedding.tensor_name = name
         embedding.tensor_path = f"{_FOLDER}/{path.name}"
         embedding.metadata_path = f"{_FOLDER}/classes.tsv"
         embedding.sprite.image_path = f"{_FOLDER}/images.png"
         embedding.sprite.single_image_dim.extend([_SPRITE, _SPRITE])
-    projector.visualize_embeddings(str(folder), config)
+    whole_files.write(folder / metadata.PROJECTOR_FILENAME, str(config))
 
 
 def _sprite(images: np.ndarray) -> bytes:

@@ -76,7 +76,10 @@ def fine_tune(
         _, precision = measure(network, data.train, data.monitored, "training")
         return {f"train_{kind}": precision[kind] for kind in ("box_ap", "mask_ap")}
 
-    loop = TrainingLoop(own, rounds, output.checkpoint_every, config.eval_every, monitor)
+    loop = TrainingLoop(
+        own, rounds, output.checkpoint_every, config.eval_every, monitor,
+        run_folder.training_digest(folder),
+    )  # fmt: skip
     state = loop.run(training, output.seed)
     network.assign(state.weights)
     detections, precision = measure(network, data.validation, len(data.validation), "validation")

@@ -1,7 +1,6 @@
 """Keeps the encoder of the round with the best kNN accuracy on training images."""
 
 import math
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tff_ssl import whole_files
 from tff_ssl.models.dual_encoder import Weights
 
 Monitor = Callable[[Any], dict[str, float]]  # State -> metrics by name.
@@ -31,10 +31,8 @@ class BestEncoder:
         accuracy = metrics["knn_accuracy"]
         if accuracy > self._best_accuracy():
             flat = map(np.asarray, tf.nest.flatten(self._weights_of(state)))
-            temporary = self._path.with_name(f"{self._path.name}.new")
-            with open(temporary, "wb") as file:
+            with whole_files.replacing(self._path, private=True) as new, open(new, "wb") as file:
                 np.savez(file, *flat, accuracy=accuracy)
-            os.replace(temporary, self._path)
         return metrics
 
     def weights(self, like: Weights) -> Weights:

@@ -11,7 +11,7 @@ from launch.options import adapting, choices, data, defaults, hyperparameters, p
 from launch.options import clients as client_options
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
-from launch.outputs import output_folder, run_folder
+from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import training
 from launch.runs.final_evaluation import Restored
@@ -39,7 +39,10 @@ def train(config: RunConfig) -> None:
     config, model, simulation, batches, images = _build(dataset, values, config)
     probing.check_labels(dataset, config.evaluation)
     folder = output_folder.choose(config.output.output_dir, f"centralized-{config.data.dataset}")
-    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    run_folder.open_run(
+        folder, settings.to_json(config), config.given, config.output.resume,
+        partition_record.data_digests(dataset),
+    )  # fmt: skip
     print(
         f"centralized {config.objective} on {dataset.name}: {images} images, "
         f"{config.rounds} steps of {len(batches(0))} ({config.participation.batches})\n"

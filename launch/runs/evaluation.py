@@ -86,13 +86,14 @@ def _take_settings(
     folder: pathlib.Path, config: EvaluateConfig
 ) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
     """Takes over the run's or encoder's flags; also returns the encoder's folder and data set."""
-    run = resuming.read_run(run_folder.run_of(folder))
+    of_run = run_folder.run_of(folder)
+    run = resuming.read_run(of_run)
     if run is None:
         network = _network_settings(folder)
         config = resuming.take_over(config, network, network)
         return defaults.resolve(config, "supervised", network), folder, None
     trained_on = run.data.dataset
-    config = resuming.take_over(config, settings.flat(run), _RUN_FLAGS)
+    config = resuming.take_over(config, settings.flat(run), _RUN_FLAGS, of_run)
     is_same = config.data.dataset == trained_on
     # On another data set, views have the run's size, even where that is a default.
     kept = run.given & {"view_size"} if is_same else {"view_size"}

@@ -22,6 +22,7 @@ from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import final_evaluation, micro_batches, runtimes, training
 from launch.runs.final_evaluation import Restored
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
@@ -105,7 +106,10 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
         ray_cluster.check(config.runtime.ray)
     # The whole configuration has been checked; files are written from here on.
     folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
-    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    run_folder.open_run(
+        folder, settings.to_json(config), config.given, config.output.resume,
+        partition_record.data_digests(dataset, clients.indices, clients.server_images),
+    )  # fmt: skip
     _record_partition(clients, folder, config.output.resume)
     while True:
         try:
@@ -158,9 +162,11 @@ def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> R
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
     """Writes `partition.json`, from which the run's page draws the clients."""
     path, train = folder / "partition.json", clients.dataset.train
-    digest = partition_record.digest(train, clients.indices, clients.server_images)
+    before = None
     if resume and path.exists():
-        before = partition_record.read(path).get("digest", digest)
+        before = partition_record.read(path).get("digest")
+    if before is not None:  # A run of an earlier release.
+        digest = partition_record.digest(train, clients.indices, clients.server_images)
         if before != digest:
             # Otherwise the states that clients keep would belong to other clients' images.
             raise ConfigurationError(
@@ -169,7 +175,7 @@ def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> N
                 "another --output_dir"
             )
     record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
-    run_folder.write_json(path, record | {"digest": digest})
+    run_folder.write_json(path, record)
 
 
 def load(config: RunConfig) -> ImageDataset:
@@ -310,7 +316,9 @@ def simulate(
 ) -> Iterator[Simulation]:
     """Stores the clients' images, starts the runtime and nodes, and yields the simulation."""
     config, store = built.chosen.config, folder / "clients.sqlite"
-    client_store.write_store(store, built.clients.images, built.clients.indices)
+    # A run that is resumed writes the images again.
+    with whole_files.replacing(store, private=True, durable=False) as new:
+        client_store.write_store(new, built.clients.images, built.clients.indices)
     supervised = OBJECTIVES[config.objective].supervised
     client_data = client_store.StoredClientData(store, with_labels=supervised)
     calls = config.runtime.max_concurrent_calls or built.algorithm.default_concurrent_calls()
@@ -325,7 +333,7 @@ def simulate(
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
         yield run.simulate(client_data.group_batch_computation, folder, slicing)
-    store.unlink()  # A run that is resumed writes it again.
+    store.unlink()
 
 
 def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, store: pathlib.Path):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from launch.outputs import commands
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.runtime import child_process
 
@@ -138,7 +139,7 @@ def run_script(
       None, or if the script fails the reason: the last line of its output, or the signal.
     """
     command = _command(arguments)
-    with open(log, "a") as file:
+    with whole_files.append(log) as file:
         print("$", *command, file=file, flush=True)
         with _lock:
             if _ending.is_set():

@@ -14,10 +14,10 @@ from launch.options.script_configs import EvaluateConfig, VisualizeConfig
 from launch.outputs import commands, output_folder, run_folder, tables
 from launch.probes import result_text
 from launch.runs import scripts
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import over_seeds, records
 from tff_ssl.reporting.over_seeds import Figures, Measured
-from tff_ssl.reporting.page import replace_file
 
 # Flags in which a run may differ from those of the command that continues it.
 _OF_COMMAND = {"seeds", "seed", "output_dir", "resume", "list"}
@@ -140,7 +140,8 @@ def _state(run: pathlib.Path, config: RunConfig) -> str:
 def _arguments(run: pathlib.Path, seed: int, config: RunConfig, given: Sequence[str]) -> list[str]:
     """The flags of the script for a seed: those of the command, as far as they are needed."""
     if _has_flags(run, config):
-        return ["--resume", f"--output_dir={run}"]
+        named = resuming.as_arguments(config, config.given & resuming.NOT_FROM_FILES)
+        return [*named, "--resume", f"--output_dir={run}"]
     # The last value counts. If a run has other flags, `--resume` refuses them or trains further.
     resume = ["--resume"] if (run / "config.json").exists() else []
     return [*given, "--seeds=", f"--seed={seed}", f"--output_dir={run}", *resume]
@@ -162,7 +163,7 @@ def _summarize(folders: Mapping[int, pathlib.Path], output: pathlib.Path) -> Non
     )
     rows = [summary_row(one, figures) for one, figures in found.items()]
     print(f"\n{result_text.format_seeds(list(folders), found)}\n")
-    path = replace_file(output / "summary.csv", tables.as_csv(rows).encode())
+    path = whole_files.write(output / "summary.csv", tables.as_csv(rows))
     print(f"wrote {path}", flush=True)
 
 

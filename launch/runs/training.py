@@ -113,6 +113,7 @@ def train(
         checkpoint_every=config.output.checkpoint_every,
         monitor_every=config.evaluation.eval_every,
         monitor=best.monitor if best else monitor,
+        configuration=run_folder.training_digest(folder),
     )
     state = loop.run(simulation, config.seed)
     last = simulation.encoder_weights(state)

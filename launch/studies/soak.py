@@ -16,6 +16,7 @@ from launch.options import app
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
 from launch.outputs import output_folder, run_folder
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 
 
@@ -59,7 +60,7 @@ def main(args: SoakConfig) -> None:
             *args.pretrain_flag,
         ]  # fmt: skip
         print(f"{' '.join(command[2:])}\nlog: {folder / 'log.txt'}", flush=True)
-        with open(folder / "log.txt", "w") as log:
+        with whole_files.append(folder / "log.txt") as log:
             process = child_process.start(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )

@@ -169,21 +169,6 @@ def test_bad_partitions_leave_nothing_behind(tmp_path, clients, words):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_write_keeps_the_old_store(tmp_path, monkeypatch):
-    path, split = tmp_path / "store", make_split(5, (2, 2, 1))
-    client_store.write_store(path, split, [np.array([0])])
-
-    def rows_then_interrupt(*_):
-        yield 0, 0, 0, b"1234"
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(client_store, "_rows", rows_then_interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        client_store.write_store(path, split, [np.arange(5)])
-    assert list(tmp_path.iterdir()) == [path]
-    assert client_store.StoredClientData(path).client_sizes().tolist() == [1]
-
-
 def test_files_that_are_no_store(tmp_path):
     path = tmp_path / "store"
     with pytest.raises(DatasetError, match="does not exist"):

@@ -163,3 +163,15 @@ def test_only_names_inside_the_folder_are_read(folder):
     train, _ = coco_folder.load(folder)
     with pytest.raises(DatasetError, match="is missing"):
         train.image(0)
+
+
+def test_the_digest_is_of_annotations_and_sizes_of_images(folder):
+    first = coco_folder.load(folder)[0].digest()
+    assert coco_folder.load(folder)[0].digest() == first
+    change(folder, lambda content: content["annotations"][0].update(category_id=2))
+    second = coco_folder.load(folder)[0].digest()
+    image = next(iter(sorted((folder / "train2017").iterdir())))
+    image.write_bytes(image.read_bytes() + b"more")
+    third = coco_folder.load(folder)[0].digest()
+    image.unlink()
+    assert len({first, second, third, coco_folder.load(folder)[0].digest()}) == 4

@@ -82,7 +82,8 @@ def test_nothing_labelled_has_no_distance():
 def test_picture(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 5, (clients, classes))
     path = tmp_path / "partition.png"
-    describe.draw(describe.picture(counts, [f"class {c}" for c in range(classes)], "title"), path)
+    picture = describe.picture(counts, [f"class {c}" for c in range(classes)], "title")
+    describe.draw(picture).savefig(path, dpi=120)
     with Image.open(path) as image:
         colours = image.convert("RGB").getcolors(2**24)
     # Every class has a colour of its own, in addition to those of text and grid.
@@ -93,7 +94,7 @@ def test_picture_shows_unlabelled_examples(tmp_path):
     path = tmp_path / "partition.png"
     picture = describe.picture(np.array([[0, 0]]), ["a", "b"], "title", [np.arange(3)])
     assert json.loads(json.dumps(picture)) == picture
-    describe.draw(picture, path)
+    describe.draw(picture).savefig(path, dpi=120)
     with Image.open(path) as image:
         assert (204, 204, 204) in {rgb for _, rgb in image.convert("RGB").getcolors(2**24)}
 
@@ -105,6 +106,6 @@ def test_picture_of_clients_images(tmp_path, channels, sizes):
     images[0] = 200
     clients = np.split(np.arange(len(images)), np.cumsum(sizes)[:-1])
     path = tmp_path / "images.png"
-    describe.draw_images(images, clients, path, "title")
+    describe.draw_images(images, clients, "title").savefig(path, dpi=120)
     with Image.open(path) as image:
         assert (200, 200, 200) in {rgb for _, rgb in image.convert("RGB").getcolors(2**24)}

@@ -22,6 +22,7 @@ from tests.launch.test_scripts import (
     wait_until,
     workers,
 )
+from tests.run_files import content
 
 KILLS = 3  # of each run
 ROUNDS = 8
@@ -121,7 +122,7 @@ def assert_same(whole, folder):
     }
     assert any(name.suffix == ".npz" for name in names)
     for name in names:
-        assert (whole / name).read_bytes() == (folder / name).read_bytes(), name
+        assert content(whole / name) == content(folder / name), name
     encoders = [path.parent.relative_to(whole) for path in whole.rglob("encoder")]
     assert encoders
     for part in encoders:

@@ -21,6 +21,7 @@ from launch.runs import scripts as scripts_module
 from launch.studies.engine import exchange, runner
 from tests import programs
 from tests.launch.mistakes import messages
+from tff_ssl import named_code
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records
@@ -333,8 +334,13 @@ def test_an_algorithm_from_outside_is_added_to_the_default_runs(scripts, tmp_pat
     assert f"--algorithm={name}" in call
     assert "--flagfile=launch/presets/digits/kinds/stateless_clients.flags" in call
     assert name in (tmp_path / "runs" / "report.md").read_text()
-    # The folder knows its algorithm.
-    launch_reproduce.main(launch_reproduce.ReproduceConfig(output_dir=output, seeds=2))
+    # The folder knows its algorithm, which the user has to name again.
+    registry.ALGORITHMS.pop(name)
+    again = launch_reproduce.ReproduceConfig(output_dir=output, seeds=2)
+    with pytest.raises(ConfigurationError, match=f"add --algorithm={name} if you trust it"):
+        launch_reproduce.main(again)
+    named_code.add_by_user([name])  # As the flag does.
+    launch_reproduce.main(again)
     assert [f"--algorithm={name}" in call for call in calls] == [True, True]
     del sys.modules["strange"]
 
@@ -576,3 +582,11 @@ def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
     process.wait()
     assert not psutil.wait_procs(cells, timeout=1200)[1]
     assert not list(tmp_path.glob("runs/*/seed0/interrupted"))
+
+
+def test_the_file_of_a_reproduction_chooses_no_other_flags(tmp_path):
+    content = TABLE1 | {"export_to": "/etc/profile", "output_dir": "/", "data_dir": "/", "jobs": 9}
+    (tmp_path / "experiment.json").write_text(json.dumps(content | {"dataset": "cifar10"}))
+    args = launch_reproduce.ReproduceConfig(output_dir=str(tmp_path))
+    taken = launch_reproduce._take_over(args)
+    assert taken == dataclasses.replace(args, experiment="dcco_table1", dataset="cifar10")

@@ -17,6 +17,7 @@ from launch.outputs import run_folder
 from launch.runs import scripts, seeds
 from tests import programs
 from tests.launch.mistakes import message_of
+from tests.run_files import content
 from tff_ssl.errors import ConfigurationError
 
 ACCURACIES = {0: (0.5, 0.3), 1: (0.7, 0.4), 2: (0.9, 0.2)}  # Of the encoder, and untrained.
@@ -216,7 +217,7 @@ def test_a_seed_is_bit_equal_to_a_single_run(project_root, tmp_path):
     run("--seed=3", f"--output_dir={tmp_path}/single")
     several, single = tmp_path / "several" / "seed_3", tmp_path / "single"
     for file in ("result.json", "encoder/weights.npz", "checkpoints/round_2.npz", "partition.json"):
-        assert (several / file).read_bytes() == (single / file).read_bytes(), file
+        assert content(several / file) == content(single / file), file
     assert {p.name for p in several.iterdir()} == {p.name for p in single.iterdir()}
     assert summary(tmp_path / "several")[0]["seeds"] == "2"
     assert "Mean and deviation over seeds" in (tmp_path / "several" / "compare.html").read_text()

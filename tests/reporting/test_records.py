@@ -88,6 +88,13 @@ def test_lines_are_sorted_and_flags_stand_once_for_runs_that_share_them(folder):
         ('{"seed": 0}', "line 2"),
         ("3", "line 2"),
         ('{"cell": "a"}\n{"cell": "a", "seed": 0, "results": {"result": {}}}', "line 3"),
+        # Names of which paths are made.
+        ('{"cell": "../../a"}', "line 2: '../../a' is no name"),
+        ('{"cell": ".."}', "line 2"),
+        ('{"cell": "a"}\n{"cell": "a", "seed": "/../../b"}', "line 3: '/../../b' is no seed"),
+        ('{"cell": "a"}\n{"cell": "a", "seed": 0, "results": {"/etc/x": []}}', "line 3: '/etc/x'"),
+        ('{"partition": "/etc/x"}', "line 2: '/etc/x' is no name"),
+        ('{"partition": ["x"]}', "line 2"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path, line, place):

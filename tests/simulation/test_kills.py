@@ -16,6 +16,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tests.daily_seed import DAILY_SEED
+from tests.run_files import content
 from tests.runtime.test_sliced_rounds import (
     assert_same_run,
     build,
@@ -139,7 +140,7 @@ def run(algorithm, stored, folder, killer):  # noqa: F811
 def files(folder):
     """The contents of the files that a run leaves, but for TensorBoard's and the times."""
     return {
-        path.relative_to(folder): path.read_bytes()
+        path.relative_to(folder): content(path)
         for path in folder.rglob("*")
         if path.is_file()
         and "tensorboard" not in path.parts

@@ -19,6 +19,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.errors import TrainingError
 from tff_ssl.simulation import checkpoints, metrics_log, packing, training_loop
+from tff_ssl.simulation import progress as progress_of_run
 
 
 class Counting(training_loop.Simulation):
@@ -187,10 +188,10 @@ def _then(function, at, error):
 def test_an_incomplete_row_of_a_killed_run_is_deleted(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("round,loss\r\n1,0.5\r\n2,0.4\r\n3,0")
-    training_loop.trim_metrics(path, 2)
+    metrics_log.trim_metrics(path, 2)
     assert path.read_bytes() == b"round,loss\r\n1,0.5\r\n2,0.4\r\n"
     path.write_text("round,loss\r\n1,0.5\r\n1")
-    training_loop.trim_metrics(path, 1)
+    metrics_log.trim_metrics(path, 1)
     assert path.read_bytes() == b"round,loss\r\n1,0.5\r\n"
 
 
@@ -480,7 +481,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 def test_what_a_killed_run_was_writing_is_removed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "round_1234.new").write_text("half")
+    (tmp_path / "checkpoints" / ".round_3.npz.abcd1234.new").write_text("half")
     (tmp_path / "metrics.csv_temp4321").write_text("round,loss")
     loop(tmp_path, rounds=3).run(Counting(), seed=0)
     assert {p.name for p in tmp_path.iterdir()} == {"checkpoints", "metrics.csv", "tensorboard"}
@@ -570,8 +571,8 @@ def test_unpack_refuses_a_state_of_another_shape():
 @pytest.mark.parametrize("before", [0, 20])  # A run that is resumed traces in its first round, too.
 def test_the_remaining_time_leaves_the_tracing_round_out(monkeypatch, capsys, before):
     seconds = iter([100.0, 120.0, 140.0])  # After rounds; the first one took long.
-    monkeypatch.setattr(training_loop.time, "monotonic", lambda: next(seconds))
-    progress = training_loop._Progress(before, before + 10)
+    monkeypatch.setattr(progress_of_run.time, "monotonic", lambda: next(seconds))
+    progress = progress_of_run.Progress(before, before + 10)
     for done in (1, 2, 3):
         progress.show(before + done, {"loss": 0.5})
     first, second, third = capsys.readouterr().out.splitlines()
@@ -582,7 +583,7 @@ def test_the_remaining_time_leaves_the_tracing_round_out(monkeypatch, capsys, be
 
 def test_a_bar_measures_its_speed_after_the_first_round():
     clock = [0.0]
-    bar = training_loop._Bar(total=10, file=io.StringIO())
+    bar = progress_of_run._Bar(total=10, file=io.StringIO())
     bar._time = lambda: clock[0]
     bar.start_t = bar.last_print_t = 0.0
     clock[0] = 60.0
@@ -593,3 +594,73 @@ def test_a_bar_measures_its_speed_after_the_first_round():
     assert bar.n == 2
     assert bar.format_dict["rate"] == pytest.approx(0.5)
     bar.close()
+
+
+def with_client_rows(folder):
+    """A simulation that also writes `client_metrics.csv`."""
+    log = metrics_log.ClientLog(folder / "client_metrics.csv")
+
+    class WithClients(Counting):
+        def on_start(self, states, done):
+            log.trim(done)
+
+        def run_round(self, state, round_number):
+            state, metrics = super().run_round(state, round_number)
+            log.write(round_number, np.array([0, 2]), [{"loss": np.float32(round_number / 7)}] * 2)
+            if round_number == 1:
+                metrics["from_round_2"] = 0.5
+            return state, metrics
+
+    return WithClients(stop_at=5)
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "client_metrics.csv"])
+def test_a_flipped_bit_of_the_metrics_is_an_error(tmp_path, name):
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path, rounds=6, every=4).run(with_client_rows(tmp_path), seed=0)
+    path = tmp_path / name
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << position % 7
+        path.write_bytes(changed)
+        with pytest.raises(TrainingError, match=rf"{name} (differs from|lacks|is damaged)"):
+            loop(tmp_path, rounds=6).run(with_client_rows(tmp_path), seed=0)
+        assert path.read_bytes() == bytes(changed)
+    # Rows of later rounds, and a row that a killed run left incomplete, do not count.
+    path.write_bytes(whole + whole.splitlines(keepends=True)[-1].replace(b"5", b"6", 1) + b"3")
+    again = with_client_rows(tmp_path)
+    again.stop_at = None
+    loop(tmp_path, rounds=6).run(again, seed=0)
+    assert again.rounds == [5]
+    assert path.read_bytes().startswith(whole)
+
+
+def test_another_configuration_than_that_of_the_checkpoint_is_an_error(tmp_path, capsys):
+    loop(tmp_path, rounds=3, configuration="lambda=2").run(Counting(), seed=0)
+    with pytest.raises(
+        TrainingError, match=r"config\.json differs .* of round 3: put back a whole"
+    ):
+        loop(tmp_path, configuration="lambda=3").run(Counting(), seed=0)
+    loop(tmp_path, rounds=4, configuration="lambda=2").run(Counting(), seed=0)
+    manager = checkpoints.Checkpoints(tmp_path / "checkpoints")
+    manager.save(manager.load(4), 4)  # As earlier releases wrote it.
+    assert "note" not in capsys.readouterr().out
+    loop(tmp_path, rounds=5, configuration="lambda=3").run(Counting(), seed=0)
+    assert "note: the checkpoint of round 4 is of an earlier release" in capsys.readouterr().out
+
+
+def test_a_digest_grows_with_its_file(tmp_path):
+    path, at_once = tmp_path / "table.csv", metrics_log.TableDigest
+    grown, seen = at_once(path), []
+    for number in range(1, 6):
+        # Round 4 adds a column, for which the whole file is written again.
+        header = "round,loss" + ",knn" * (number > 3)
+        lines = [
+            f"{r},0.{r}" + (",0.9" if r == 4 else "," * (number > 3)) for r in range(1, number + 1)
+        ]
+        path.write_text("\r\n".join([header, *lines, ""]))
+        seen.append(grown.up_to(number))
+        assert at_once(path).up_to(number) == seen[-1]
+        assert [at_once(path).up_to(r) for r in range(1, number + 1)] == seen
+    assert len(set(seen)) == 5

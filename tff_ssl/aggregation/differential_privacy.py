@@ -55,6 +55,8 @@ _COUNT_NOISE = 0.05
 NOT_COVERED = (
     "numbers of clients, samples, dropped clients and bytes, clients' losses, and times "
     "in metrics.csv, curves.png and TensorBoard",
+    "the spread of the encodings (encoding_std) of algorithms whose clients send no statistics, "
+    "which the server computes from sums without noise of their encodings and squared encodings",
     "kNN accuracies and effective ranks in metrics.csv, curves.png and TensorBoard, and an encoder "
     "chosen by them (--encoder_round=best)",
     "results of probes and of fine-tuning in result.json, which take labels of training images",

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tff_ssl import named_code
 from tff_ssl.aggregation import secure_bounds  # noqa: F401
 from tff_ssl.algorithms import (
     fedavg,
@@ -226,6 +227,7 @@ def _import_entry(name: str) -> Algorithm:
     flag = f"--algorithm={name}"
     if not module_name or not attribute:
         raise ConfigurationError(f"{flag}: give package.module:ENTRY")
+    named_code.check("algorithm", name)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

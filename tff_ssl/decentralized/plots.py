@@ -5,12 +5,13 @@ import itertools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from tff_ssl import whole_files
 from tff_ssl.decentralized import topology
 
 Positions = Mapping[int, npt.NDArray[np.float64]]
@@ -73,7 +74,7 @@ def draw_network(
     figure.colorbar(points, ax=axes, label="computing rank (1: slowest)", shrink=0.6)
     _draw_legend(axes, clients.volumes)
     _finish(axes, graph, title)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def draw_route(
@@ -108,7 +109,7 @@ def draw_route(
     _finish(axes, graph, f"{title}\n{len(route)} steps on {len(set(route))} clients")
     _draw_steps(over_time, route, scale)
     figure.colorbar(scale, ax=over_time, label="step", shrink=0.6)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def draw_visits(
@@ -137,7 +138,7 @@ def draw_visits(
     by_volume.set_ylabel("visits (steps of all models)")
     visited = sum(count > 0 for count in visits)
     figure.suptitle(f"{title}: {visited} of {len(visits)} clients visited", fontsize=10)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def _area(volume: int, largest: int) -> float:
@@ -247,13 +248,16 @@ def draw_run(
     """
     positions = layout(first)
     names = ["network.png"]
-    draw_network(last, folder / ".network.png", title, clients, positions)
+    draw_network(last, folder / names[0], title, clients, positions)
     for model, route in enumerate(routes[:_MAX_ROUTES]):
         names.append(f"route_{model}.png")
-        draw_route(last, folder / f".{names[-1]}", f"{title}: model {model}", route, positions)
+        draw_route(last, folder / names[-1], f"{title}: model {model}", route, positions)
     if routes:
         names.append("visits.png")
-        draw_visits(folder / ".visits.png", title, routes, clients)
-    for name in names:
-        os.replace(folder / f".{name}", folder / name)
+        draw_visits(folder / names[-1], title, routes, clients)
     return names
+
+
+def _save(figure: Any, path: str | os.PathLike[str]) -> None:
+    with whole_files.replacing(path) as new:
+        figure.savefig(new, dpi=120, format="png")

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models import pure_graphs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -64,7 +65,7 @@ class StoredEncoder(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
-    """Writes an encoder, not atomically.
+    """Writes an encoder.
 
     Raises:
       ValueError: If the model does not take the images that `image_shape` and `view_size` give.
@@ -96,7 +97,7 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
     names = unique_names(model.trainable_specs) + unique_names(model.non_trainable_specs)
     values = (*weights.trainable, *weights.non_trainable)
     arrays = extra | {f"weights/{n}": np.asarray(v) for n, v in zip(names, values, strict=True)}
-    with open(path, "wb") as file:
+    with whole_files.replacing(path) as new, open(new, "wb") as file:
         np.savez(file, description=np.array(json.dumps(description)), **arrays)
 
 

@@ -7,8 +7,6 @@ Like the SavedModel, each takes images uint8 [batch, height, width, channels] wi
 import contextlib
 import importlib
 import os
-import pathlib
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 
@@ -16,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tff_ssl import whole_files
 from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.deployment.saved_model import EncoderModule
 from tff_ssl.errors import MissingExtraError
@@ -57,7 +56,7 @@ def to_tflite(
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.representative_dataset = lambda: ([image[np.newaxis]] for image in calibration)
     with _quiet():
-        pathlib.Path(path).write_bytes(converter.convert())
+        whole_files.write(path, converter.convert())
         interpreter = tf.lite.Interpreter(model_path=str(path))
         interpreter.allocate_tensors()
     (source,), (target,) = interpreter.get_input_details(), interpreter.get_output_details()
@@ -95,9 +94,9 @@ def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     """
     model = _KerasEncoder(EncoderModule(*stored))
     model(tf.zeros([1, *stored.image_shape], tf.uint8))  # Tells Keras the shape of the images.
-    shutil.rmtree(path, ignore_errors=True)
     with _quiet():
-        model.save(str(path), save_format="tf")
+        with whole_files.replacing_folder(path) as new:
+            model.save(str(new), save_format="tf")
         loaded = tf.keras.models.load_model(str(path), compile=False)
     return lambda images: loaded(tf.constant(images)).numpy()
 
@@ -121,10 +120,9 @@ def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     module = EncoderModule(*stored)
     signature = [tf.TensorSpec([None, *stored.image_shape], tf.uint8, "images")]
     with _quiet():
-        model, _ = tf2onnx.convert.from_function(
-            module.encode, signature, opset=_ONNX_OPSET, output_path=str(path)
-        )
+        model, _ = tf2onnx.convert.from_function(module.encode, signature, opset=_ONNX_OPSET)
     onnx.checker.check_model(model)
+    whole_files.write(path, model.SerializeToString())
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (source,), (target,) = session.get_inputs(), session.get_outputs()
     return lambda images: session.run([target.name], {source.name: images})[0]

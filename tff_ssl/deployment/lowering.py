@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import whole_files
 from tff_ssl.kinds.protocol import RoundToLower
 from tff_ssl.runtime import slices
 
@@ -108,7 +109,7 @@ def save(folder: pathlib.Path, lowerable: RoundToLower, lowered: Lowered) -> lis
         parts |= {folder / name / f"{part}.pb": getattr(form, part) for part in FORMS[name].parts}
     for path, computation in parts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(slices.serialize(computation))
+        whole_files.write(path, slices.serialize(computation))
     return list(parts)
 
 

@@ -6,12 +6,12 @@ whoever wrote it, and runs only at the caller's request.
 
 import os
 import pathlib
-import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tff_ssl import whole_files
 from tff_ssl.deployment import encoder_weights
 from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.errors import ConfigurationError
@@ -77,19 +77,14 @@ def save_encoder(
     `image_shape` and `view_size`, see `StoredEncoder`.
     """
     path = pathlib.Path(path)
-    temporary = path.with_name(f"{path.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     module = EncoderModule(model, weights, image_shape, view_size)
-    tf.saved_model.save(
-        module,
-        str(temporary),
-        signatures={"serving_default": module.encode, "encode": module.encode},
-    )
+    signatures = {"serving_default": module.encode, "encode": module.encode}
     encoder, kept = model.without_heads(weights)
-    stored = StoredEncoder(encoder, kept, image_shape, view_size)
-    encoder_weights.write(temporary / encoder_weights.FILE_NAME, stored)
-    shutil.rmtree(path, ignore_errors=True)
-    temporary.rename(path)
+    with whole_files.replacing_folder(path) as new:
+        tf.saved_model.save(module, str(new), signatures=signatures)
+        stored = StoredEncoder(encoder, kept, image_shape, view_size)
+        encoder_weights.write(new / encoder_weights.FILE_NAME, stored)
 
 
 class LoadedEncoder:

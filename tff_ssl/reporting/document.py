@@ -4,7 +4,8 @@ import pathlib
 import urllib.parse
 from collections.abc import Sequence
 
-from tff_ssl.reporting.page import Grid, Page, Picture, replace_file
+from tff_ssl import whole_files
+from tff_ssl.reporting.page import Grid, Page, Picture
 
 # Verdicts of `experiment.check`, in a report's order -> classes of the page.
 _VERDICT_CLASSES = {
@@ -61,6 +62,6 @@ class Document:
     def write(self, name: str) -> tuple[pathlib.Path, pathlib.Path]:
         """Writes `NAME.md` and `NAME.html` to the folder; returns their paths."""
         return (
-            replace_file(self._folder / f"{name}.md", "\n".join(self._markdown).encode()),
-            replace_file(self._folder / f"{name}.html", self._page.render().encode()),
+            whole_files.write(self._folder / f"{name}.md", "\n".join(self._markdown)),
+            whole_files.write(self._folder / f"{name}.html", self._page.render()),
         )

@@ -6,8 +6,6 @@ wide pictures scroll by themselves.
 """
 
 import base64
-import os
-import pathlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -142,11 +140,3 @@ def _anchors(headings: Sequence[str]) -> list[str]:
         name = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
         names.append(f"{name}-{len(names)}" if name in names else name)
     return names
-
-
-def replace_file(path: pathlib.Path, content: bytes) -> pathlib.Path:
-    """Writes a file under a temporary name first, so it is never half-written; returns its path."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
-    return path

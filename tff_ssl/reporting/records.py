@@ -205,9 +205,11 @@ def read_file(path: pathlib.Path) -> Records:
             if "experiment" in line:
                 identity = line
             elif "partition" in line:
-                partitions[line.pop("partition")] = line
+                partitions[_plain(line.pop("partition"), where)] = line
             else:
-                cell, seed = line.pop("cell"), line.pop("seed", None)
+                cell, seed = _plain(line.pop("cell"), where), line.pop("seed", None)
+                if not isinstance(seed, int | None):
+                    raise ConfigurationError(f"{where}: {seed!r} is no seed")
                 if seed is None:
                     settings[cell] = line
                 else:
@@ -217,6 +219,13 @@ def read_file(path: pathlib.Path) -> Records:
     if not identity:
         raise ConfigurationError(f"{path} does not name its experiment in its first line")
     return Records(identity, runs, partitions)
+
+
+def _plain(name: Any, where: str) -> str:
+    """The name, of which a file is made; a ConfigurationError if it may lead to another folder."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ConfigurationError(f"{where}: {name!r} is no name of a file or a folder")
+    return name
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -237,7 +246,8 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _run(where: str, fields: dict[str, Any], settings: Mapping[str, Any]) -> Run:
     """The run of a line whose cell has these settings."""
     results = fields.pop("results", {})
-    for content in results.values():
+    for name, content in results.items():
+        _plain(name, where)
         _check_result(content, where, "remove the line")
     if "failed" in fields:
         return Run(where, results, {}, {"reason": fields["failed"], **settings})

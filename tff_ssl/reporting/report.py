@@ -6,12 +6,13 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
+from tff_ssl import whole_files
 from tff_ssl.reporting import measured, methods, pictures
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Experiment, Table, check
 from tff_ssl.reporting.measured import Selector, TableValues, Value
 from tff_ssl.reporting.methods import Method
-from tff_ssl.reporting.page import Grid, replace_file
+from tff_ssl.reporting.page import Grid
 from tff_ssl.reporting.records import Records
 
 _NONE = "-"
@@ -185,7 +186,7 @@ def write(
     """
     values, styles = read_values(records, experiment), methods.method_styles(experiment)
     shown_pictures = {
-        caption: replace_file(folder / f"picture_{number}.png", picture)
+        caption: whole_files.write(folder / f"picture_{number}.png", picture)
         for number, (caption, picture) in enumerate(
             draw_pictures(records, experiment, values).items(), 1
         )
@@ -201,7 +202,7 @@ def write(
             document.add_grid(grid, html_class)
         picture = pictures.draw_table(table, values[table.title], styles)
         if picture:
-            path = replace_file(folder / f"table_{number}.png", picture)
+            path = whole_files.write(folder / f"table_{number}.png", picture)
             document.add_picture(table.title, path)
     choices = choice_grid(records, experiment)
     if len(choices) > 1:

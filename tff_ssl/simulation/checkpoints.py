@@ -6,20 +6,22 @@ arrays, which NumPy reads without pickle. A CRC of each array reveals truncated 
 bits, and the number of the round reveals a renamed file. A file appears complete or not at all.
 """
 
-import contextlib
 import io
 import os
 import pathlib
 import re
-import tempfile
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
+from tff_ssl import whole_files
+
 PREFIX = "round_"
 _SUFFIX = ".npz"
-_UNFINISHED = ".new"
 _DAMAGED = ".damaged"
 _VERSION = "version"  # Name of the array with the number of the round.
+_DIGEST_OF = "digest of "  # Start of the names of digests.
 
 
 class Checkpoints:
@@ -43,15 +45,30 @@ class Checkpoints:
           Exception: Of any type, if the file is missing, damaged, renamed or not from `save`.
         """
         with np.load(self.path(version), allow_pickle=False) as archive:
-            state = {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
+        state = {name: array for name, array in arrays.items() if not name.startswith(_DIGEST_OF)}
         # Checkpoints of earlier releases have no number.
         inside = state.pop(_VERSION, np.int64(version))
         if inside.shape or inside != version:
             raise ValueError(f"it is that of round {inside}, and was renamed")
         return state
 
-    def save(self, state: dict[str, np.ndarray], version: int) -> None:
+    def digests(self, version: int) -> dict[str, str]:
+        """What `save` got; empty for checkpoints of earlier releases."""
+        with np.load(self.path(version), allow_pickle=False) as archive:
+            names = [name for name in archive.files if name.startswith(_DIGEST_OF)]
+            return {name.removeprefix(_DIGEST_OF): str(archive[name]) for name in names}
+
+    def save(
+        self,
+        state: dict[str, np.ndarray],
+        version: int,
+        digests: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Writes or replaces a version, and deletes old versions.
+
+        Args:
+          digests: Hashes of other files of the run at this moment, by what they are of.
 
         Raises:
           OSError: If the file cannot be written; the other versions are then unchanged.
@@ -59,18 +76,9 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
         # The archive is made in memory, as NumPy leaves a file open that could not be written.
         content = io.BytesIO()
-        np.savez(content, **state, **{_VERSION: np.int64(version)})
-        descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self.folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.path(version))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        of_files = {f"{_DIGEST_OF}{name}": np.array(text) for name, text in digests.items()}
+        np.savez(content, **state, **of_files, **{_VERSION: np.int64(version)})
+        whole_files.write(self.path(version), content.getvalue(), private=True)
         for old in self.versions()[: -self._keep]:
             self.path(old).unlink()
 
@@ -81,8 +89,3 @@ class Checkpoints:
         """Renames a damaged version's file, so that it is ignored; returns the new path."""
         path = self.path(version)
         return path.rename(path.with_name(f"{path.name}{_DAMAGED}"))
-
-    def clean_up(self) -> None:
-        """Deletes the unfinished files of a killed run."""
-        for path in self.folder.glob(f"{PREFIX}*{_UNFINISHED}"):
-            path.unlink()

@@ -1,6 +1,7 @@
-"""Metrics of rounds: the file `client_metrics.csv`, and the flattening of nested metrics."""
+"""Metrics of rounds: the files `metrics.csv` and `client_metrics.csv`, and nested metrics."""
 
 import csv
+import hashlib
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.simulation.cohort import Cohort
 
@@ -42,13 +44,56 @@ class ClientLog:
         The argument counts rounds from 0; the file counts them from 1, as `metrics.csv` does.
         """
         is_new = not self._path.exists()
-        with open(self._path, "a", newline="") as file:
+        with whole_files.append(self._path) as file:
             writer = csv.writer(file)
             if is_new:
                 writer.writerow(["round", "client", *metrics[0]])
             for client, values in zip(clients.tolist(), metrics, strict=True):
                 scalars = (np.asarray(value).item() for value in values.values())
                 writer.writerow([round_number + 1, client, *scalars])
+
+
+class TableDigest:
+    """A hash of the rows of a run's CSV file, which is read on as the file grows."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._header: list[str] = []
+        self._end = 0  # Bytes of the file that are hashed.
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def up_to(self, last_round: int) -> str:
+        """The hash, in hexadecimal, of the whole rows of rounds up to one not before the last call.
+
+        Empty cells do not count, because a later round may add a column. The file is then on the
+        disk.
+        """
+        if not self._path.exists():
+            return self._hash.hexdigest()
+        whole_files.sync(self._path)
+        with open(self._path, "rb") as file:
+            header = _cells(file.readline())
+            if header != self._header:
+                self._header, self._end = header, file.tell()
+                self._hash = hashlib.blake2b(digest_size=16)
+            file.seek(self._end)
+            for line in file:
+                cells = _cells(line)
+                if cells and len(cells) == len(header) and cells[0].isdecimal():
+                    if int(cells[0]) > last_round:
+                        break
+                    named = [cell for cell in zip(header, cells, strict=True) if cell[1]]
+                    self._hash.update(repr(named).encode(errors="surrogateescape"))
+                self._end += len(line)
+        return self._hash.hexdigest()
+
+
+def _cells(line: bytes) -> list[str]:
+    """The cells of a row; none if it is damaged."""
+    try:
+        return next(csv.reader([line.decode(errors="surrogateescape")]), [])
+    except csv.Error:
+        return []
 
 
 def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
@@ -62,10 +107,43 @@ def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
 
 def replace_table(path: str | os.PathLike[str], rows: Sequence[Sequence[str]]) -> None:
     """Replaces a run's CSV file when the new one is complete."""
-    temporary = f"{os.fspath(path)}.new"
-    with open(temporary, "w", newline="") as file:
+    with whole_files.replacing(path) as new, open(new, "w", newline="") as file:
         csv.writer(file).writerows(rows)
-    os.replace(temporary, path)
+
+
+def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
+    """Deletes the rows after a round, and an incomplete last row that a killed run left.
+
+    Raises:
+      TrainingError: As `whole_rows`.
+    """
+    rows = whole_rows(path, last_round)
+    if rows:
+        replace_table(path, rows)
+
+
+def whole_rows(path: str | os.PathLike[str], last_round: int) -> list[list[str]]:
+    """The header and the rows up to a round of `metrics.csv`; none without a file.
+
+    Raises:
+      TrainingError: If the file or rows of earlier rounds are missing, or it is not text.
+    """
+    if not os.path.exists(path):
+        if last_round:
+            raise TrainingError(
+                f"{path} is missing, and the checkpoint is of round {last_round}: {PUT_BACK}"
+            )
+        return []
+    rows = read_table(path)
+    kept = rows[1 : last_round + 1]
+    for number in range(1, last_round + 1):
+        row = kept[number - 1] if number <= len(kept) else []
+        if not row or len(row) != len(rows[0]) or row[0] != str(number):
+            raise TrainingError(
+                f"{path} lacks the row of round {number}, and the checkpoint is of round "
+                f"{last_round}: {PUT_BACK}"
+            )
+    return [*rows[:1], *kept]
 
 
 def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:

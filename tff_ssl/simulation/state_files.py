@@ -24,6 +24,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class ClientStates:
         self._initial = _serialize(initial)
         self._size = len(self._initial.numpy())
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._write_atomically(self._path(0, NEVER), self._initial)
+        whole_files.write(self._path(0, NEVER), self._initial.numpy(), private=True)
         self.read, self.write = reader_and_writer(tff.types.tensorflow_to_type(self._specs))
 
         @tff.tensorflow.computation(
@@ -96,8 +97,8 @@ class ClientStates:
         """Syncs states of `paths_to_write` to the disk and renames each to its final path."""
         for path in paths:
             # A checkpoint, which is synced too, needs its states after a power loss.
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            whole_files.sync(path)
+            os.chmod(path, 0o600)  # As checkpoints.
             os.replace(path, path.removesuffix(_UNFINISHED))
 
     def share(self, source: str, paths: Sequence[str]) -> None:
@@ -122,7 +123,7 @@ class ClientStates:
         if not path.exists():
             return not path.with_name(f"{path.name}{_DAMAGED}").exists()
         if version == NEVER and not self._is_intact(path):
-            self._write_atomically(path, self._initial)
+            whole_files.write(path, self._initial.numpy(), private=True)
         return self._is_intact(path)
 
     def _is_intact(self, path: pathlib.Path) -> bool:
@@ -174,10 +175,6 @@ class ClientStates:
                 "back, or start the run anew in another --output_dir"
             )
         return path
-
-    def _write_atomically(self, path: pathlib.Path, content: tf.Tensor) -> None:
-        tf.io.write_file(f"{path}{_UNFINISHED}", content)
-        self.commit([f"{path}{_UNFINISHED}"])
 
 
 def with_version(versions: Versions, clients: Iterable[int], version: int) -> Versions:

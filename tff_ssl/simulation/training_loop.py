@@ -6,10 +6,8 @@ import contextlib
 import dataclasses
 import logging
 import math
-import os
 import pathlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +16,20 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tqdm
 
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import Checkpoints
-from tff_ssl.simulation.metrics_log import PUT_BACK, read_table, replace_table
+from tff_ssl.simulation.metrics_log import PUT_BACK, TableDigest, trim_metrics, whole_rows
 from tff_ssl.simulation.packing import is_finite, pack, unpack
+from tff_ssl.simulation.progress import Progress
 
 _LOG = logging.getLogger(__name__)
 # Signals that scripts turn into a KeyboardInterrupt.
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LINE_SECONDS = 10.0  # Seconds between two lines of progress without a terminal.
+# Files of a run whose content a checkpoint knows.
+_CONFIGURATION, *_TABLES = "config.json", "metrics.csv", "client_metrics.csv"
 _Packed = dict[str, np.ndarray]  # Result of `pack`.
 
 
@@ -81,6 +81,8 @@ class TrainingLoop:
     monitor_every: int = 0  #: Number of rounds between two calls of `monitor`; 0 for none.
     #: State -> metrics by name, such as the accuracy of a kNN classifier on training data.
     monitor: Callable[[Any], dict[str, float]] | None = None
+    #: Hash of the settings on which the training depends; checkpoints keep it.
+    configuration: str = ""
 
     def run(self, simulation: Simulation, seed: int) -> Any:
         """Trains from the last checkpoint, or from the start; returns the state after all rounds.
@@ -89,13 +91,15 @@ class TrainingLoop:
 
         Raises:
           TrainingError: If the loss or the weights are no longer finite, no checkpoint can be read,
-            or a file cannot be written (a full disk). The checkpoints are unchanged then.
+            the configuration or metrics are not those of the checkpoint, or a file cannot be
+            written (a full disk). The checkpoints are unchanged then.
           KeyboardInterrupt: If the user stops the run, after a checkpoint has been written.
         """
         initial = simulation.initialize(seed)
         with _interrupts_delayed():
             restored, done = self._restore(initial)
         state = restored[-1] if restored else initial
+        self._check_unchanged(done)
         with _writing(self.output_dir, done):
             self._clean_up()
             trim_metrics(self._metrics_path, done)
@@ -105,8 +109,8 @@ class TrainingLoop:
                 tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
                 tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
             ]
-        saved = done
-        progress = _Progress(done, self.rounds)
+        saved, files = done, self._files()
+        progress = Progress(done, self.rounds)
         try:
             while done < self.rounds:
                 next_state, packed, metrics = self._round(simulation, state, done)
@@ -118,7 +122,7 @@ class TrainingLoop:
                     state, done = next_state, done + 1
                     progress.show(done, metrics)
                     if packed is not None:
-                        self._save(simulation, state, packed, done, saved)
+                        self._save(simulation, state, packed, done, saved, files)
                         saved = done
         except KeyboardInterrupt:
             with _interrupts_delayed():
@@ -128,7 +132,7 @@ class TrainingLoop:
                 # Deletes the row of a round that was stopped before it was counted.
                 trim_metrics(self._metrics_path, last)
                 if last > saved:
-                    self._save(simulation, state, packed, last, saved)
+                    self._save(simulation, state, packed, last, saved, files)
             kept = "the checkpoint is saved" if last else "there is nothing to save yet"
             if diverged:
                 kept = f"its state is not finite, so that --resume continues after round {last}"
@@ -169,15 +173,50 @@ class TrainingLoop:
         return Checkpoints(self.output_dir / "checkpoints")
 
     def _save(
-        self, simulation: Simulation, state: Any, packed: _Packed, done: int, saved: int
+        self,
+        simulation: Simulation,
+        state: Any,
+        packed: _Packed,
+        done: int,
+        saved: int,
+        files: Sequence[TableDigest],
     ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
-            self._checkpoints.save(packed, done)
+            self._checkpoints.save(packed, done, self._digests(files, done))
             simulation.on_checkpoint(state)
+
+    def _files(self) -> list[TableDigest]:
+        return [TableDigest(self.output_dir / name) for name in _TABLES]
+
+    def _digests(self, files: Sequence[TableDigest], done: int) -> dict[str, str]:
+        """What a checkpoint says of the run's other files, by their names."""
+        tables = {name: table.up_to(done) for name, table in zip(_TABLES, files, strict=True)}
+        return {_CONFIGURATION: self.configuration, **tables}
+
+    def _check_unchanged(self, done: int) -> None:
+        """Compares the run's other files with what the checkpoint of a round says of them."""
+        if not done:
+            return
+        before = self._checkpoints.digests(done)
+        if not before:
+            print(
+                f"note: the checkpoint of round {done} is of an earlier release, so that changes "
+                f"of {', '.join([_CONFIGURATION, *_TABLES])} since then are not noticed",
+                flush=True,
+            )
+            return
+        whole_rows(self._metrics_path, done)
+        now = self._digests(self._files(), done)
+        for name, digest in now.items():
+            if before.get(name) != digest:
+                raise TrainingError(
+                    f"{self.output_dir / name} differs from what it was at the checkpoint of round "
+                    f"{done}: {PUT_BACK}"
+                )
 
     def _clean_up(self) -> None:
         """Removes files that a killed run left half-written."""
-        self._checkpoints.clean_up()
+        whole_files.remove_unfinished(self.output_dir)
         for file in self.output_dir.glob("metrics.csv_temp*"):
             file.unlink()
 
@@ -293,41 +332,6 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
         ) from error
 
 
-def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
-    """Deletes the rows after a round, and an incomplete last row that a killed run left.
-
-    Raises:
-      TrainingError: If the file or rows of earlier rounds are missing, or it is not text.
-    """
-    if not os.path.exists(path):
-        if last_round:
-            raise TrainingError(
-                f"{path} is missing, and the checkpoint is of round {last_round}: {PUT_BACK}"
-            )
-        return
-    rows = read_table(path)
-    kept = rows[1 : last_round + 1]
-    for number in range(1, last_round + 1):
-        row = kept[number - 1] if number <= len(kept) else []
-        if not row or len(row) != len(rows[0]) or row[0] != str(number):
-            raise TrainingError(
-                f"{path} lacks the row of round {number}, and the checkpoint is of round "
-                f"{last_round}: {PUT_BACK}"
-            )
-    replace_table(path, [*rows[:1], *kept])
-
-
-class _Bar(tqdm.tqdm):
-    """A bar whose speed can be measured anew."""
-
-    def reset_speed(self, done: int) -> None:
-        """Shows `done` rounds, and measures the speed from now on."""
-        self.n = self.last_print_n = self.initial = done
-        self.unpause()  # Moves the start by the time since the last printing.
-        self.start_t = self.last_print_t
-        self.refresh()
-
-
 def _release(
     manager: tff.program.ReleaseManager[Any, int], metrics: dict[str, float], round_number: int
 ) -> None:
@@ -343,48 +347,3 @@ def _release(
         return
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, releasing).result()
-
-
-class _Progress:
-    """Progress of a run: a bar on a terminal, otherwise a line every few seconds.
-
-    Speed and remaining time leave out the first round, in which the graphs are traced.
-    """
-
-    def __init__(self, done: int, rounds: int):
-        self._rounds = rounds
-        # Number of rounds from which the speed is measured, and their time; set by the first round.
-        self._first, self._start, self._last = -1, 0.0, -math.inf
-        self._bar = None
-        if sys.stderr.isatty():
-            self._bar = _Bar(total=rounds, initial=done, unit="round", dynamic_ncols=True)
-
-    def show(self, done: int, metrics: dict[str, float]) -> None:
-        shown = {name: f"{metrics[name]:.4g}" for name in ("loss", "epsilon") if name in metrics}
-        now, is_first = time.monotonic(), self._first < 0
-        if is_first:
-            self._first, self._start = done, now
-        if self._bar is not None:
-            self._bar.set_postfix(shown, refresh=False)
-            if is_first:
-                self._bar.reset_speed(done)
-            else:
-                self._bar.update()
-            return
-        if now - self._last < _LINE_SECONDS and done < self._rounds:
-            return
-        self._last = now
-        parts = [f"round {done}/{self._rounds}", *map(" ".join, shown.items())]
-        if not is_first and now > self._start:
-            rate = (done - self._first) / (now - self._start)
-            parts += [f"{rate:.2f} rounds/s", f"{(self._rounds - done) / rate:.0f} s left"]
-        print("  ".join(parts), flush=True)
-
-    def note(self, text: str) -> None:
-        self.close()
-        print(text, flush=True)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None

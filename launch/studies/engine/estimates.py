@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from launch.outputs import run_folder, tables
 from launch.studies.engine import runner, stand_ins
+from tff_ssl import whole_files
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting import checked_files, records
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
-from tff_ssl.reporting.page import replace_file
 from tff_ssl.runtime.process_memory import MemoryWatch
 
 _FILE = "measurements.jsonl"
@@ -92,7 +92,7 @@ def run(
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
         name = f"{experiment.name}/{cell.name}"
         rows[key] = {"cell": name} | _measure(cell, cells, folder, images)
-        replace_file(path, to_text(machine(), rows).encode())
+        whole_files.write(path, to_text(machine(), rows))
     grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
     document.add_paragraph(_explanation())

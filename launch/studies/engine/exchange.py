@@ -1,16 +1,14 @@
 """Takes runs from a file of `measured/` into a folder of runs, and the other way round."""
 
-import os
 import pathlib
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
 from datasets import describe
-from launch.outputs import run_folder
+from launch.outputs import plots, run_folder
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import records
-from tff_ssl.reporting.page import replace_file
 from tff_ssl.reporting.records import Records, Run
 
 
@@ -40,22 +38,20 @@ def import_runs(path: pathlib.Path, folder: pathlib.Path) -> None:
         if not (output / "partition.png").exists():
             run_folder.make(output)
             run_folder.write_json(output / "partition.json", {"picture": picture})
-            describe.draw(picture, output / "partition.png")
+            plots.save(describe.draw(picture), output / "partition.png", dpi=120)
     print(f"took {new} runs from {path}", flush=True)
 
 
 def _write_run(run: Run, folder: pathlib.Path) -> None:
     """Writes the files of a run that is over, all of them or none."""
-    temporary = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)  # Of an import that was killed.
-    temporary.mkdir(parents=True)
-    for name, content in run.results.items():
-        run_folder.write_json(temporary / f"{name}.json", content)
-    if run.failure:
-        run_folder.write_json(temporary / records.FAILED, run.failure)
-    else:
-        run_folder.write_json(temporary / records.SUMMARY, run.summary)
-    os.replace(temporary, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with whole_files.replacing_folder(folder) as new:
+        for name, content in run.results.items():
+            run_folder.write_json(new / f"{name}.json", content)
+        if run.failure:
+            run_folder.write_json(new / records.FAILED, run.failure)
+        else:
+            run_folder.write_json(new / records.SUMMARY, run.summary)
 
 
 def export_runs(folder: pathlib.Path, path: pathlib.Path) -> None:
@@ -69,7 +65,7 @@ def export_runs(folder: pathlib.Path, path: pathlib.Path) -> None:
     found = records.read_folder(folder)
     merged = records.merge(read_target(path, found.identity), found, str(path))
     try:
-        replace_file(path, records.to_text(merged).encode())
+        whole_files.write(path, records.to_text(merged))
     except OSError as error:
         raise ConfigurationError(f"--export_to={path} cannot be written ({error})") from error
     print(f"{path} has {sum(run.is_over for run in merged.all_runs())} runs now")

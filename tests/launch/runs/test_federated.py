@@ -1,13 +1,15 @@
 """Resuming with the same images and clients, and the fraction of clients in a round."""
 
 import dataclasses
+import json
 import types
 
 import numpy as np
 import pytest
 
+from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
-from launch.outputs import partition_record
+from launch.outputs import partition_record, run_folder
 from launch.runs import federated
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.simulation.dropouts import Dropouts
@@ -48,18 +50,31 @@ def changed_images(clients):
     ],
 )
 def test_a_run_is_not_resumed_on_other_images_or_clients(clients, tmp_path, change):
-    federated._record_partition(clients, tmp_path, resume=False)
-    federated._record_partition(clients, tmp_path, resume=True)
+    def open_run(clients, resume):
+        digests = partition_record.data_digests(
+            clients.dataset, clients.indices, clients.server_images
+        )
+        run_folder.open_run(
+            tmp_path, {"script": "pretrain", "rounds": 3, "dataset": "toy"}, [], resume, digests
+        )
+
+    open_run(clients, resume=False)
+    open_run(clients, resume=True)
+    with pytest.raises(
+        ConfigurationError, match=r"--resume: the (images|clients) of --dataset=toy are"
+    ):
+        open_run(change(clients), resume=True)
+
+
+def test_a_run_of_an_earlier_release_has_its_digest_in_the_partition(clients, tmp_path):
+    path = tmp_path / "partition.json"
+    digest = partition_record.digest(clients.dataset.train, clients.indices, None)
+    for content in ({}, {"digest": digest}):
+        path.write_text(json.dumps(content))
+        federated._record_partition(clients, tmp_path, resume=True)
+    path.write_text(json.dumps({"digest": digest}))
     with pytest.raises(ConfigurationError, match=r"the images in --dataset=toy, or how clients"):
-        federated._record_partition(change(clients), tmp_path, resume=True)
-
-
-def test_a_run_of_an_earlier_release_has_no_digest(clients, tmp_path):
-    (tmp_path / "partition.json").write_text("{}")
-    federated._record_partition(clients, tmp_path, resume=True)
-    train = clients.dataset.train
-    digest = partition_record.digest(train, clients.indices, None)
-    assert f'"digest": "{digest}"' in (tmp_path / "partition.json").read_text()
+        federated._record_partition(changed_images(clients), tmp_path, resume=True)
 
 
 def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_whole_numbers():
@@ -67,3 +82,20 @@ def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_who
     cohorts = Participation(lambda _: np.arange(7), 5, 7, dropouts=Dropouts(0.2))
     setting = types.SimpleNamespace(participation=cohorts, client_sizes=[1] * 20)
     assert federated._participation(setting) == pytest.approx(5.6 / 20)
+
+
+def test_only_this_user_can_read_the_store_of_the_clients_images(clients, tmp_path, monkeypatch):
+    """Also that of a run which ends with an error, and after a file that everybody can read."""
+    store = tmp_path / "clients.sqlite"
+    store.write_text("old")
+    config = types.SimpleNamespace(
+        objective="nt_xent", runtime=types.SimpleNamespace(max_concurrent_calls=1),
+        participation=types.SimpleNamespace(round_timeout=None),
+    )  # fmt: skip
+    built = types.SimpleNamespace(chosen=types.SimpleNamespace(config=config), clients=clients)
+    monkeypatch.setattr(federated, "_nodes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError), federated.simulate(built, None, tmp_path, None):
+        pass
+    assert store.stat().st_mode & 0o777 == 0o600
+    assert client_store.StoredClientData(store).client_sizes().tolist() == [5, 7]
+    assert list(tmp_path.iterdir()) == [store]

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import whole_files
 from tff_ssl.kinds.heterogeneous.slices import Members, SlicedHeterogeneousClients
 from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.kinds.server_rounds import ServerRun
@@ -88,7 +89,8 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         self._sent: list[state_files.ClientStates] = []
         self._images = (self.folder / "rad").absolute() / "images"
         self._images.parent.mkdir(parents=True, exist_ok=True)
-        tf.io.write_file(str(self._images), tf.io.serialize_tensor(self._rad))
+        content = tf.io.serialize_tensor(self._rad).numpy()
+        whole_files.write(self._images, content, private=True)
         for architecture in self._algorithm.architectures:
             name, state = architecture.model.encoder_name, architecture.initial_client_state(seed)
             sent = architecture.representations(state, tf.constant(self._rad))
@@ -201,6 +203,7 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         """Does the same on the nodes, which receive the mean kernel and the RAD."""
         assert self._sliced is not None
         path = self._images.with_name("mean_kernel")
+        path.unlink(missing_ok=True)  # Of a killed run.
         self._write_kernel(str(path), last_sent)
         kernel = tf.io.parse_tensor(path.read_bytes(), tf.float32)
         path.unlink()
