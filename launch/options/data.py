@@ -28,7 +28,8 @@ def load_dataset(data: DataConfig) -> ImageDataset:
 def print_notes(notes: Iterable[str]) -> None:
     """Prints what a loader decided; bytes of names that are no text are escaped."""
     for note in notes:
-        print(f"note: {note.encode(errors='backslashreplace').decode()}", flush=True)
+        kind = "" if note.startswith("warning: ") else "note: "
+        print(f"{kind}{note.encode(errors='backslashreplace').decode()}", flush=True)
 
 
 def check_folder(dataset: str | None, data_dir: str | None, given: Collection[str]) -> None:

@@ -96,6 +96,11 @@ def test_choices_belong_to_the_images_of_a_run(folder):
         assert (own.follow_links, own.skip_broken) == (is_same, is_same)
 
 
+def test_notes_are_printed_whatever_names_of_files_are(capsys):
+    data.print_notes(["1 link: K\udce4fer", "warning: all images are equal"])
+    assert capsys.readouterr().out == ("note: 1 link: K\\udce4fer\nwarning: all images are equal\n")
+
+
 @pytest.mark.parametrize("choice", ["follow_links", "skip_broken"])
 def test_choices_are_refused_where_they_do_nothing(choice):
     for dataset in ("digits", "cifar10", "npz"):
