@@ -122,12 +122,12 @@ def moved() -> list[pathlib.Path]:
 def resume_command(folder: pathlib.Path) -> str:
     """The command that continues the run in a folder."""
     flags = read_flags(folder)
-    # What `--resume` does not take from `config.json`, which may be a stranger's.
-    again = [
-        f"--{name}={flags[name]}"
-        for name in ("algorithm", "encoder", "ray")
-        if ":" in (flags.get(name) or "") and not flags[name].startswith(("keras:", "local:"))
-    ]
+    again = []  # What `--resume` does not take from `config.json`, which may be a stranger's.
+    for name in ("algorithm", "encoder", "encoders", "ray"):
+        value = flags.get(name) or ()
+        words = [value] if isinstance(value, str) else value
+        if any(":" in word and not word.startswith(("keras:", "local:")) for word in words):
+            again.append(f"--{name}={','.join(words)}")
     script = f"launch.{flags['script']}"
     return commands.module(script, "--resume", f"--output_dir={folder}", *again)
 

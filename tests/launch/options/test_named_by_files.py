@@ -94,9 +94,10 @@ def test_a_run_connects_only_to_a_cluster_that_the_user_names(tmp_path):
 
 
 def test_the_command_to_resume_names_what_has_to_be_given_again(tmp_path):
-    begin(tmp_path, "--algorithm=my_decorr:ENTRY", "--encoder=keras:A", "--ray=ray://host:10001")
+    own = ["--algorithm=my_decorr:ENTRY", "--encoders=tiny,a.b:c", "--ray=ray://host:10001"]
+    begin(tmp_path, "--encoder=keras:A", *own)
     command = run_folder.resume_command(tmp_path)
-    assert command.endswith(" --algorithm=my_decorr:ENTRY --ray=ray://host:10001")
+    assert command.endswith(f" --output_dir={tmp_path} {' '.join(own)}")
 
 
 def take_over(folder, *arguments):
