@@ -73,7 +73,7 @@ def read(image: Image.Image) -> Deep | None:
     if tags.get(_PLANES) == 2 and 16 in tags.get(_BITS, ()):
         raise DatasetError("planes of 16 bits are not read: save it with interleaved channels")
     kind, _, order = _raw_mode(image).partition(";16")
-    if kind == "LA" or (kind == "RGBA" and tags.get(_BITS) == (16, 16)):
+    if (kind == "LA" and order) or (kind == "RGBA" and tags.get(_BITS) == (16, 16)):
         is_big = image.format == "PNG" or tags.prefix == b"MM"
         if image.tile[0].codec_name == "libtiff":  # type: ignore[attr-defined]
             is_big = sys.byteorder == "big"

@@ -215,3 +215,25 @@ def test_what_is_hidden_under_transparent_pixels_does_not_matter(tmp_path):
         assert np.array_equal(image, on_white)
     assert np.array_equal(grey[:3], on_white[:3])
     assert (grey[3:9, 3:9] == 60).all()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB"])
+def test_images_of_eight_bits_in_all_modes_are_what_pillow_shows(tmp_path, mode):
+    rgba = np.concatenate([VALUES >> 4, OPACITY >> 8], axis=2).astype(np.uint8)
+    colours = "RGB" if mode == "LAB" else "RGBA"
+    written = 0
+    for ending in ("png", "tif", "jpg", "webp", "gif", "bmp"):
+        path = tmp_path / f"image.{ending}"
+        try:
+            Image.fromarray(rgba).convert(colours).convert(mode).save(path)
+        except (OSError, ValueError):
+            continue  # The format has no such images.
+        written += 1
+        with Image.open(path) as image:
+            expected = Image.new("RGBA", image.size, "white")
+            expected.alpha_composite(image.convert(colours).convert("RGBA"))
+        with image_file.open_image(path) as image:
+            assert deep_pixels.read(image) is None
+            seen = np.asarray(image_file.rgb(image)).astype(int)
+        np.testing.assert_allclose(seen, np.asarray(expected)[..., :3], atol=1)
+    assert written
