@@ -88,11 +88,14 @@ def test_what_a_killed_process_left_is_deleted_and_nothing_else(tmp_path):
     assert sorted(inside.iterdir()) == sorted(kept)
 
 
-def test_the_first_link_is_found_in_any_folder(tmp_path):
-    assert whole_files.first_link(tmp_path) is None
+def test_the_first_odd_or_pipe_is_found_in_any_folder(tmp_path):
+    assert whole_files.first_odd(tmp_path) is None
+    os.mkfifo(tmp_path / "pipe")
+    assert whole_files.first_odd(tmp_path) == tmp_path / "pipe"
+    (tmp_path / "pipe").unlink()
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "link").symlink_to("nowhere")
-    assert whole_files.first_link(tmp_path) == tmp_path / "a" / "link"
+    assert whole_files.first_odd(tmp_path) == tmp_path / "a" / "link"
     (tmp_path / "a" / "link").unlink()
     (tmp_path / "folder").symlink_to(tmp_path / "a")
-    assert whole_files.first_link(tmp_path) == tmp_path / "folder"
+    assert whole_files.first_odd(tmp_path) == tmp_path / "folder"

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from typing import IO
@@ -99,13 +100,26 @@ def remove_unfinished(folder: pathlib.Path) -> None:
         folders[:] = [name for name in folders if not _UNFINISHED.fullmatch(name)]
 
 
-def first_link(folder: pathlib.Path) -> pathlib.Path | None:
-    """A symbolic link in a folder or its subfolders; None if there is none."""
+def first_odd(folder: pathlib.Path) -> pathlib.Path | None:
+    """A symbolic link, a pipe or a device in a folder or its subfolders; None if there is none."""
     for inside, folders, files in os.walk(folder):
         for name in sorted([*folders, *files]):
-            if os.path.islink(os.path.join(inside, name)):
+            mode = os.lstat(os.path.join(inside, name)).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                 return pathlib.Path(inside, name)
     return None
+
+
+def is_odd(path: str) -> bool:
+    """Whether something is at a path that is neither a file nor a folder, nor a link to one.
+
+    To read a pipe or a device may take forever.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def sync(path: str | os.PathLike[str]) -> None:

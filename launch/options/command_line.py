@@ -7,7 +7,7 @@ from absl import flags
 
 from launch.options import data, known_names, resuming, settings
 from launch.options.settings import Config
-from tff_ssl import named_code
+from tff_ssl import named_code, whole_files
 from tff_ssl.errors import ConfigurationError
 
 
@@ -33,10 +33,17 @@ def parse(
     # An empty value takes back a flag that is not recorded.
     given = [n for n in own if values[n].present and (own[n].recorded or values[n].value)]
     for name in given:
+        value = values[name].value
         # Such as `--data_dir=$FOLDER` without the variable, which would be the working directory.
-        if values[name].value == "":
+        if value == "":
             raise ConfigurationError(
                 f"--{name}= is empty: give it a value, or leave it out (is a variable not set?)"
+            )
+        if isinstance(value, str) and "\0" in value:
+            raise ConfigurationError(f"--{name}={value!r} has a zero byte: leave it out")
+        if isinstance(value, str) and whole_files.is_odd(value):
+            raise ConfigurationError(
+                f"--{name}={value} is a pipe or a device: name a file or a folder"
             )
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
     known_names.check(config)

@@ -122,6 +122,8 @@ def _read(
     if path in inside:
         raise ConfigurationError(f"--flagfile={path} includes itself: remove that line")
     try:
+        if path.is_char_device() or path.is_block_device():
+            raise ValueError("it is a device")
         # A pipe, such as of `--flagfile=<(...)`, can be read once, and absl reads it.
         text = "" if path.is_fifo() else path.read_text(encoding="utf-8")
         if "\0" in text:

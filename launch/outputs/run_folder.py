@@ -160,10 +160,12 @@ def check_links(folder: pathlib.Path) -> None:
     What is written there would otherwise go where the link leads, such as to a program of the user
     if the folder comes from somebody else.
     """
-    link = whole_files.first_link(folder)
-    if link is not None:
+    odd = whole_files.first_odd(folder)
+    if odd is not None and not odd.is_symlink():
+        raise ConfigurationError(f"{odd} is a pipe or a device, which no run writes: delete it")
+    if odd is not None:
         raise ConfigurationError(
-            f"{link} is a link to {os.readlink(link)}, and a run writes into its own folder only: "
+            f"{odd} is a link to {os.readlink(odd)}, and a run writes into its own folder only: "
             "delete the link, or put what it leads to in its place"
         )
 
@@ -203,6 +205,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.exists():
         return {}
+    if whole_files.is_odd(str(path)):
+        raise ConfigurationError(f"{path} is a pipe or a device, which no run writes: delete it")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         flags = _flat({name: value for name, value in content.items() if name not in _ABOUT})

@@ -27,6 +27,7 @@ from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
+from tff_ssl.reporting import checked_files
 from tff_ssl.runtime import ray_cluster, ray_nodes, start
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
@@ -162,10 +163,8 @@ def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> R
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
     """Writes `partition.json`, from which the run's page draws the clients."""
     path, train = folder / "partition.json", clients.dataset.train
-    before = None
-    if resume and path.exists():
-        before = partition_record.read(path).get("digest")
-    if before is not None:  # A run of an earlier release.
+    before = checked_files.read_json(path, {str: object}) if resume and path.exists() else {}
+    if (before := before.get("digest")) is not None:  # A run of an earlier release.
         digest = partition_record.digest(train, clients.indices, clients.server_images)
         if before != digest:
             # Otherwise the states that clients keep would belong to other clients' images.

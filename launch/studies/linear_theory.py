@@ -76,7 +76,6 @@ def main(args: LinearTheoryConfig) -> None:
     dimensions, seeds = _numbers("dimensions", args, args.sources), _numbers("seeds", args, 0)
     _check(args, dimensions)
     folder = output_folder.choose(args.output_dir, "linear_theory")
-    run_folder.make(folder)
     print(
         f"Solves Dec-SSL and Dec-SLRep, both linear, at {args.sources} sources in d = "
         f"{', '.join(map(str, dimensions))} dimensions, {len(seeds)} draws of the data each,\n"
@@ -91,6 +90,7 @@ def main(args: LinearTheoryConfig) -> None:
     fitted = [row for row in rows if row["dimension"] > (args.features or 2 * args.sources)]
     exponents = _exponents(fitted) if len(fitted) > 1 else {}
     report = {"flags": settings.to_json(args), "exponents": exponents, "rows": rows}
+    run_folder.make(folder)  # The place was checked before; mistakes leave no folder.
     run_folder.write_json(folder / "linear_theory.json", report)
     _draw(rows, folder / "linear_theory.png")
     print(f"\nwrote {folder / 'linear_theory.json'}\nwrote {folder / 'linear_theory.png'}")

@@ -36,6 +36,7 @@ def simulate(scalars, tmp_path):
         number = len(graph)
         images = np.array(PIXELS[:number], np.uint8).reshape(-1, 1, 1, 1)
         split = Split(images, np.zeros(number, np.int32), np.arange(number))
+        (tmp_path / "c").unlink(missing_ok=True)
         client_store.write_store(tmp_path / "c", split, list(np.arange(number)[:, np.newaxis]))
         given = cls(**{**HALF, **values})
         built = build_once(gossip.build_gossip, task("nt_xent", rounds), given)

@@ -55,13 +55,15 @@ def has_form(value: Any, form: Form) -> bool:
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, float]]:
     """The numbers of each round in `metrics.csv`, by column and without empty cells.
 
+    A file that was stopped before its first line has none.
+
     Raises:
       ConfigurationError: If the file is damaged.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            header, *rows = csv.reader(file, strict=True) or [[]]
-        if "round" not in header or len(set(header)) < len(header):
+            header, *rows = [*csv.reader(file, strict=True)] or [[]]
+        if (header and "round" not in header) or len(set(header)) < len(header):
             raise ValueError("its first line does not name a column round, or one twice")
         if any(len(row) != len(header) for row in rows):
             raise ValueError("a line has more or fewer cells than the first one")

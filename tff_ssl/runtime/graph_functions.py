@@ -53,7 +53,9 @@ class GraphFunction:
         return _structured(self._result, iter(results))
 
     def _imported(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
-        given = dict(zip(self._inputs, tensors, strict=True))
+        # A value of the computation itself may be none of the graph that is being traced.
+        traced = [t if tf.is_symbolic_tensor(t) else tf.identity(t) for t in tensors]
+        given = dict(zip(self._inputs, traced, strict=True))
         return tf.graph_util.import_graph_def(self._graph_def, given, self._outputs, name="")
 
     @functools.cached_property
