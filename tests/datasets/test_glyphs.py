@@ -22,8 +22,9 @@ def legend_of(*names):
 @pytest.fixture
 def fonts(monkeypatch):
     """Fonts of Matplotlib alone, as on a computer that has no others."""
-    own = pathlib.Path(font_manager.findfont(font_manager.FontProperties())).parent
-    entries = [e for e in font_manager.fontManager.ttflist if own in pathlib.Path(e.fname).parents]
+    own = pathlib.Path(font_manager.findfont(font_manager.FontProperties())).resolve().parent
+    fonts = font_manager.fontManager.ttflist
+    entries = [e for e in fonts if own in pathlib.Path(e.fname).resolve().parents]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
 
 
