@@ -143,6 +143,10 @@ def make(folder: pathlib.Path) -> None:
 
 def check_place(folder: pathlib.Path) -> None:
     """Raises `ConfigurationError` if a folder cannot be created or written to."""
+    if any("\ud800" <= character <= "\udfff" for character in str(folder)):
+        raise ConfigurationError(
+            f"--output_dir={folder} is no text in UTF-8, and TensorFlow writes to no such folder"
+        )
     existing = folder.absolute()
     while not os.path.lexists(existing):
         existing = existing.parent

@@ -67,6 +67,8 @@ def test_a_place_is_checked_before_its_folder_is_made(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ConfigurationError, match="--output_dir=/proc/run cannot be written"):
         run_folder.check_place(pathlib.Path("/proc/run"))
+    with pytest.raises(ConfigurationError, match="is no text in UTF-8"):
+        run_folder.check_place(pathlib.Path(os.fsdecode(b"/tmp/K\xe4fer")))
 
 
 def test_a_run_without_a_global_model_has_no_model_of_that_name(tmp_path):
