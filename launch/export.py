@@ -133,7 +133,11 @@ def main(config: ExportConfig) -> None:
         results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
         with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
-            shutil.copytree(new, scratch, dirs_exist_ok=True)
+            try:
+                shutil.copytree(new, scratch, dirs_exist_ok=True)
+            except shutil.Error as error:  # It lists each file; the reason is the same.
+                reason = error.args[0][0][2]
+                raise ConfigurationError(f"{output} cannot be written to: {reason}") from error
             _replace_all(pathlib.Path(scratch), output)
     names = ["encoder/"] * is_stopped + [f.path.name for f in converted.values() if f.path]
     print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")

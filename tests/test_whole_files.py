@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and never follow a link."""
 
+import errno
 import os
 import stat
 
@@ -88,7 +89,17 @@ def test_what_a_killed_process_left_is_deleted_and_nothing_else(tmp_path):
     assert sorted(inside.iterdir()) == sorted(kept)
 
 
-def test_the_first_odd_or_pipe_is_found_in_any_folder(tmp_path):
+def test_the_error_of_a_full_disk_names_the_file(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '.*page\.html'"),
+        whole_files.replacing(tmp_path / "page.html"),
+    ):
+        raise full
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_link_or_pipe_is_found_in_any_folder(tmp_path):
     assert whole_files.first_odd(tmp_path) is None
     os.mkfifo(tmp_path / "pipe")
     assert whole_files.first_odd(tmp_path) == tmp_path / "pipe"

@@ -43,9 +43,11 @@ def replacing(
         if not private:
             temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(path)  # A full disk does not say where.
         raise
 
 
