@@ -105,7 +105,7 @@ class Report:
             try:
                 work()
             except Exception as error:  # What follows can still be measured.
-                reason = str(error).strip().splitlines()[0][:200]
+                reason = (str(error).strip() or "without a message").splitlines()[0][:200]
                 self.content["left_out"].append(f"{name} ({type(error).__name__}: {reason})")
                 print(f"failed: {self.content['left_out'][-1]}", flush=True)
         run_folder.write_json(self._folder / "report.json", self.content)

@@ -101,6 +101,7 @@ def write_clients(
 
     count = clients * samples
     split = Split(images(count, seed, image_shape), np.zeros(count, np.int32), np.arange(count))
+    path.unlink(missing_ok=True)  # Of the same round before.
     client_store.write_store(path, split, list(np.arange(count).reshape(clients, samples)))
 
 

@@ -24,7 +24,9 @@ from tff_ssl.errors import ClientFailedError, OutOfMemoryError
 from tff_ssl.runtime import eager_values, graph_functions, in_process
 
 # Both runtimes round differently in the last digits: TFF's worker is built by another compiler.
-TOLERANCE = 1e-5
+# Relative to the largest weight. It is 1e-5 on a processor with AMX; on one without, two rounds of
+# FedProx differ by 1.6e-5, because the two runtimes come from different compilers.
+TOLERANCE = 3e-5
 # TensorFlow's optimizers fold constants, which reorders arithmetic. With them, these algorithms
 # differ from the worker's by up to 2e-5.
 UNOPTIMIZED = {"fedca", "feddecorr", "orchestra"}
@@ -60,7 +62,7 @@ def assert_close_metrics(folder, expected_folder):
             assert row.keys() == expected.keys()
             for column, text in expected.items():
                 if text != row[column]:
-                    assert float(row[column]) == pytest.approx(float(text), rel=1e-4, abs=1e-5)
+                    assert float(row[column]) == pytest.approx(float(text), rel=3e-4, abs=1e-5)
 
 
 def compare(algorithm, stored, tmp_path, rounds=2, optimize=True, **options):  # noqa: F811

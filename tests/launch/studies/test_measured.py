@@ -61,7 +61,7 @@ def test_a_report_is_that_of_the_results_of_before_to_the_last_character(
 ):
     # To draw all pictures takes minutes; the report names them.
     monkeypatch.setattr(pictures, "_png", lambda figure: b"\x89PNG")
-    monkeypatch.setattr(exchange.describe, "draw", lambda picture, path: path.touch())
+    monkeypatch.setattr(exchange.plots, "save", lambda figure, path, **options: path.touch())
     path = MEASURED / f"{name}.jsonl"
     exchange.import_runs(path, tmp_path / "runs")
     markdown, _, found = runner._write_report(build(records.read_file(path)), tmp_path / "runs")
