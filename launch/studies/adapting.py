@@ -20,7 +20,7 @@ _LOCAL = (
 _METHODS = {
     "DCCO": ("dcco", "server", ("0.0001", "0.0004", "0.0016"), "0.0004", "--hparam=lambda=10"),
     "FedAvg": (
-        "fedavg", "client", ("0.00003", "0.0001", "0.0004"), "0.0001",
+        "fedavg", "client", ("0.0001", "0.0004", "0.0016"), "0.0004",
         f"{_LOCAL} --hparam=server_optimizer=sgd --hparam=server_learning_rate=1",
     ),
     "FedBN": (
