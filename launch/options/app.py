@@ -167,7 +167,7 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
-        if not isinstance(error, errors.ConfigurationError):  # A mistake has nothing to do with it.
+        if isinstance(error, OSError | errors.TrainingError | errors.WorkerLostError):
             _exit_if_moved()
         message = presets.explain(" ".join(str(error).split()), argv)
         sys.exit(f"error: {message}{_remedy(error)}")
