@@ -5,22 +5,35 @@ they can come from anybody, and `python -m` imports modules from the working dir
 a folder of results in it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 from tff_ssl.errors import ConfigurationError
 
+FLAGS = ("algorithm", "algorithms", "encoder", "encoders")  # Flags whose values may name code.
 _by_user: set[str] = set()
 _in_files: set[str] = set()
 
 
-def add_by_user(names: Iterable[str]) -> None:
-    """Lets names that the command line gives stand for code, even if files have them too."""
-    _by_user.update(names)
+def of_flags(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The values, as lists, of those flags that name code; `keras:NAME` does not."""
+    found = {}
+    for flag in FLAGS:
+        value = values.get(flag) or ()
+        words = [value] if isinstance(value, str) else list(value)
+        if any(":" in word and not word.startswith("keras:") for word in words):
+            found[flag] = words
+    return found
 
 
-def add_in_file(names: Iterable[str]) -> None:
-    """Notes names that files have, and which do not stand for code unless the user names them."""
-    _in_files.update(names)
+def add_by_user(values: Mapping[str, Any]) -> None:
+    """Lets the code stand that flags of the command line name, even if files name it, too."""
+    _by_user.update(*of_flags(values).values())
+
+
+def add_in_file(values: Mapping[str, Any]) -> None:
+    """Notes the code that flags in a file name, which only the user can let stand."""
+    _in_files.update(*of_flags(values).values())
 
 
 def check(flag: str, name: str) -> None:

@@ -52,7 +52,7 @@ def replacing(
 
 
 def write(
-    path: str | os.PathLike[str], content: bytes | str, private: bool = False
+    path: str | os.PathLike[str], content: bytes | memoryview | str, private: bool = False
 ) -> pathlib.Path:
     """Writes a file, with a text in UTF-8, as `replacing` does; returns its path."""
     with replacing(path, private) as temporary:

@@ -47,7 +47,7 @@ def parse(
             )
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
     known_names.check(config)
-    named_code.add_by_user(resuming.names_of_code({n: values[n].value for n in given}))
+    named_code.add_by_user({name: values[name].value for name in given})
     resumed = resuming.resumed(config, before) if before else config
     values = settings.flat(resumed)
     if "run" not in values:  # Otherwise the run may have another data set.

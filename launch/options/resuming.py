@@ -17,11 +17,9 @@ from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
 _OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, not of its run.
-_OF_CODE = {"algorithm", "algorithms", "encoder", "encoders"}
 _PLACES = {"data_dir", "init_from", "cluster_encoder", "alignment_encoder", "edge_list"}
 # What may have to be given again, because a run's files may come from anybody.
-NOT_FROM_FILES = {*_OF_CODE, *_PLACES, "ray"}
-_LOCAL = "local:"  # Start of a value of `--ray` without an address.
+NOT_FROM_FILES = {*named_code.FLAGS, *_PLACES, "ray"}
 # Flags that do not hold for another data set.
 _OF_DATASET = ("image_size", "per_case", "follow_links", "skip_broken")
 
@@ -107,10 +105,11 @@ def resumed(config: Config, before: Mapping[str, Any]) -> Config:
                 f"--{name}={now[name]}: the run that is resumed has {run[name]}"
             )
     ray = run.get("ray")
-    if ray and not ray.startswith(_LOCAL) and "ray" not in config.given:
+    if ray and not ray.startswith(run_folder.LOCAL_RAY) and "ray" not in config.given:
         raise ConfigurationError(
             "config.json of the run names a Ray cluster, and a run connects only to one that you "
-            f"name: add --ray={ray} if you trust it, or compute here with --ray={_LOCAL}N"
+            f"name: add --ray={ray} if you trust it, or compute here with "
+            f"--ray={run_folder.LOCAL_RAY}N"
         )
     folder = pathlib.Path(now["output_dir"]) if now.get("output_dir") else None
     config = take_over(config, run, before["flags"].keys() - _OF_COMMAND, folder)
@@ -141,7 +140,7 @@ def take_over(
     if "labels_per_class" in kept:
         kept.add("labels")  # Given in place of it.
     taken = {n: run[n] for n in names if n in run and n not in kept}
-    named_code.add_in_file(names_of_code(run))
+    named_code.add_in_file(run)
     known = settings.settings(type(config), config.script or None)
     for name in _PLACES & taken.keys() & known.keys() if folder else ():
         if taken[name] and folder and run_folder.is_from_elsewhere(folder):
@@ -154,21 +153,12 @@ def take_over(
     return config
 
 
-def names_of_code(values: Mapping[str, Any]) -> list[str]:
-    """The names in a configuration that may stand for code to import."""
-    found: list[str] = []
-    for name in _OF_CODE & values.keys():
-        value = values[name]
-        found += [value] if isinstance(value, str) else value or []
-    return found
-
-
 def read_run(folder: pathlib.Path) -> RunConfig | None:
     """The configuration of the run in a folder; None if it holds none."""
     content = run_folder.read_config(folder)
     if not content:
         return None
     values = content["flags"]
-    named_code.add_in_file(names_of_code(values))
+    named_code.add_in_file(values)
     config = settings.build(RunConfig, values, content["given"], values.get("script", ""))
     return defaults.resolve(config, config.algorithm.objective)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.outputs import commands, same_run
-from tff_ssl import whole_files
+from tff_ssl import named_code, whole_files
 from tff_ssl.errors import ConfigurationError
 
 # Folders that this process has locked, and their descriptors, by absolute path; the locks end with
@@ -23,6 +23,7 @@ _locked: dict[pathlib.Path, tuple[pathlib.Path, int]] = {}
 _ABOUT = (
     "given", "versions", "git_commit", "rounds_before", "folder", "data_digests", "digest",
 )  # fmt: skip
+LOCAL_RAY = "local:"  # Start of a value of `--ray` without an address.
 _OF_SEED = "seed_"  # Start of the name of a run's folder, with `--seeds`.
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
@@ -50,8 +51,9 @@ def open_run(
         or data, or a changed `config.json`, or a link.
     """
     path = folder / "config.json"
-    make(folder)
-    lock(folder)
+    check_place(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock(folder)  # It also looks for links, which takes a walk through the folder.
     if path.exists():
         if not resume:
             raise ConfigurationError(
@@ -122,12 +124,11 @@ def moved() -> list[pathlib.Path]:
 def resume_command(folder: pathlib.Path) -> str:
     """The command that continues the run in a folder."""
     flags = read_flags(folder)
-    again = []  # What `--resume` does not take from `config.json`, which may be a stranger's.
-    for name in ("algorithm", "encoder", "encoders", "ray"):
-        value = flags.get(name) or ()
-        words = [value] if isinstance(value, str) else value
-        if any(":" in word and not word.startswith(("keras:", "local:")) for word in words):
-            again.append(f"--{name}={','.join(words)}")
+    # What `--resume` does not take from `config.json`, which may be a stranger's.
+    again = [f"--{n}={','.join(words)}" for n, words in named_code.of_flags(flags).items()]
+    ray = flags.get("ray")
+    if ray and not ray.startswith(LOCAL_RAY):
+        again.append(f"--ray={ray}")
     script = f"launch.{flags['script']}"
     return commands.module(script, "--resume", f"--output_dir={folder}", *again)
 

@@ -339,7 +339,7 @@ def test_an_algorithm_from_outside_is_added_to_the_default_runs(scripts, tmp_pat
     again = launch_reproduce.ReproduceConfig(output_dir=output, seeds=2)
     with pytest.raises(ConfigurationError, match=f"add --algorithm={name} if you trust it"):
         launch_reproduce.main(again)
-    named_code.add_by_user([name])  # As the flag does.
+    named_code.add_by_user({"algorithm": name})  # As the flag does.
     launch_reproduce.main(again)
     assert [f"--algorithm={name}" in call for call in calls] == [True, True]
     del sys.modules["strange"]

@@ -202,6 +202,7 @@ def test_an_incomplete_row_of_a_killed_run_is_deleted(tmp_path):
         (b"round,loss\r\n1,0.5\r\n3,0.4\r\n4,0.3\r\n", "lacks the row of round 2"),
         (b"round,loss\r\n1,0.5\r\n2,0.4\r\n3\r\n", "lacks the row of round 3"),
         (b"", "lacks the row of round 1"),
+        (b"\xef\xbb\xbfround,loss\r\n1,0.5\r\n", "lacks its first column, round: put back"),
         (b"round,loss\r\n1,0.5\r\n2,\xff\xfe\r\n", "is damaged .*0xff.*: put back a whole one"),
         (None, "metrics.csv is missing, and the checkpoint is of round 3: put back"),
     ],

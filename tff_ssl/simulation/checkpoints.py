@@ -78,7 +78,7 @@ class Checkpoints:
         content = io.BytesIO()
         of_files = {f"{_DIGEST_OF}{name}": np.array(text) for name, text in digests.items()}
         np.savez(content, **state, **of_files, **{_VERSION: np.int64(version)})
-        whole_files.write(self.path(version), content.getvalue(), private=True)
+        whole_files.write(self.path(version), content.getbuffer(), private=True)
         for old in self.versions()[: -self._keep]:
             self.path(old).unlink()
 

@@ -126,7 +126,8 @@ def whole_rows(path: str | os.PathLike[str], last_round: int) -> list[list[str]]
     """The header and the rows up to a round of `metrics.csv`; none without a file.
 
     Raises:
-      TrainingError: If the file or rows of earlier rounds are missing, or it is not text.
+      TrainingError: If the file, its column `round` or rows of earlier rounds are missing, or it is
+        not text.
     """
     if not os.path.exists(path):
         if last_round:
@@ -135,6 +136,8 @@ def whole_rows(path: str | os.PathLike[str], last_round: int) -> list[list[str]]
             )
         return []
     rows = read_table(path)
+    if rows and rows[0][:1] != ["round"]:
+        raise TrainingError(f"{path} lacks its first column, round: {PUT_BACK}")
     kept = rows[1 : last_round + 1]
     for number in range(1, last_round + 1):
         row = kept[number - 1] if number <= len(kept) else []

@@ -19,7 +19,16 @@ from tff_ssl.views.policies import POLICIES
      ("views", POLICIES)],
 )  # fmt: skip
 def test_the_names_are_those_of_the_registries(flag, registry):
-    assert list(known_names.names(flag)) == list(registry)
+    # The registries are loaded here; without them, their source is read.
+    assert known_names._in_source(*known_names._REGISTRIES[flag]) == tuple(registry)
+    assert known_names.names(flag) == tuple(registry)
+
+
+def test_an_entry_that_a_program_adds_is_a_right_name(monkeypatch):
+    with pytest.raises(ConfigurationError, match="did you mean"):
+        configs.run("--algorithm=fedavgs")
+    monkeypatch.setitem(ALGORITHMS, "fedavgs", ALGORITHMS["fedavg"])
+    assert configs.run("--algorithm=fedavgs").algorithm.algorithm == "fedavgs"
 
 
 @pytest.mark.parametrize(
