@@ -68,6 +68,18 @@ def _reason(chosen: Chosen) -> str:
     return "its clients and its server need the number of each client in the population"
 
 
+def _without_aggregators(state: Any) -> Any:
+    """The server's state without those of TFF's aggregators: a package forms its own means."""
+    of_aggregators = ("aggregator", "aggregators", "statistics_aggregator")
+    state = state._replace(**{name: () for name in of_aggregators if name in state._fields})
+    work = getattr(state, "client_work", None)
+    return (
+        state._replace(client_work=_without_aggregators(work))
+        if hasattr(work, "_fields")
+        else state
+    )
+
+
 def write(
     folder: pathlib.Path, built: Built, dataset: ImageDataset, trained: Any = None
 ) -> dict[str, Any]:
@@ -99,7 +111,7 @@ def write(
     }
     description |= built.aggregation.result
     return client_package.write(
-        folder, built.algorithm.plain_stages, server_state, client_state,
+        folder, built.algorithm.plain_stages, _without_aggregators(server_state), client_state,
         (height, width, channels), description, rules,
     )  # fmt: skip
 
