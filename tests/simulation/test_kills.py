@@ -28,8 +28,9 @@ from tff_ssl.simulation import training_loop
 
 ROUNDS = 7
 CHECKPOINT_EVERY = 2
-# With a server, clients with memory, heterogeneous clients, and twice no server.
-KILLS = {"dcco": 10, "fedema": 10, "hetero_ssfl": 6, "denav": 6, "gossip": 5}
+# With a server, clients with memory, a server that collects rows, heterogeneous clients, and twice
+# no server.
+KILLS = {"dcco": 9, "fedema": 9, "orchestra": 4, "hetero_ssfl": 5, "denav": 5, "gossip": 5}
 _MOST_RUNS = 400  # After a kill in its first moments a run has to be started again.
 
 
