@@ -168,6 +168,7 @@ def _export_client(config: ExportConfig) -> None:
     """Writes a client package, and prints what its stages cost."""
     from launch.outputs import output_folder
     from launch.runs import client_packages
+    from tff_ssl import client
     from tff_ssl.errors import ConfigurationError
 
     if not set(config.format) <= set(_CLIENT_FORMATS):
@@ -183,7 +184,9 @@ def _export_client(config: ExportConfig) -> None:
     rows, select = client_packages.export(of_run, run_folder_of_flag, folder, lite)
     print(f"\n{_client_table(rows)}")
     if lite:
-        print(f"\noperations of TensorFlow (select): {', '.join(select) or 'none'}")
+        size = (folder / client.LITE).stat().st_size
+        names = ", ".join(select) or "none"
+        print(f"\n{client.LITE}: {size / 1e6:.2f} MB; operations of TensorFlow (select): {names}")
     print(f"\nwritten to {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
 
 
