@@ -1,0 +1,76 @@
+"""The app on a node: computes the work of the node's clients, and replies with their sum.
+
+The node's configuration names `package`, the folder of the client package; `folder`, which has
+`images.npz` with `images` uint8 [n, h, w, c], `example_ids` int64 [n] and `clients` int64 [n], and
+in which the clients' memories are kept; and perhaps `worker`, the socket of `package_worker.py`.
+
+Flower starts a process for every message. A worker keeps TensorFlow and the package loaded between
+them; without one, each process loads both.
+"""
+
+import pathlib
+from multiprocessing import connection
+from typing import Any
+
+import memories
+import numpy as np
+import records
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from records import Arrays
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Computes one stage of a round.
+
+    The message has the broadcast arrays `down` and the record `task`: `stage`, `round`, `first`
+    (whether the stage is the round's first one), `counted` (the last round in which the server
+    counted this node), `seed` and `clients`. The reply has the sums `up`, and in `done` the number
+    of clients in them: clients whose values are not finite are left out.
+    """
+    task = message.content.config_records["task"]
+    down = records.arrays(message.content.array_records["down"])
+    number = task["round"]
+    folder = pathlib.Path(context.node_config["folder"])
+    memories.forget_after(folder / "memory", task["counted"], number)
+    limit = task["counted"] if task["first"] else number
+    work, initial = _worker(context.node_config)
+    sums: Arrays = {}
+    done = 0
+    with np.load(folder / "images.npz") as data:
+        images, example_ids, owners = (data[n] for n in ("images", "example_ids", "clients"))
+    for client in task["clients"]:
+        memory = memories.latest(folder / "memory", client, limit, initial)
+        own = owners == client
+        up, memory = work(task["stage"], down, memory, images[own], example_ids[own], task["seed"])
+        if not all(np.all(np.isfinite(value)) for value in up.values()):
+            continue
+        sums = {name: sums[name] + value if sums else value for name, value in up.items()}
+        done += 1
+        if memory:
+            memories.keep(folder / "memory", client, number, memory)
+    reply = {"up": records.record(sums), "done": MetricRecord({"clients": done})}
+    return Message(RecordDict(reply), reply_to=message)
+
+
+def _worker(node: dict[str, Any]) -> tuple[Any, Arrays]:
+    """The function `work` of the package, and a client's memory before its first round."""
+    if "worker" not in node:
+        from tff_ssl import client
+
+        package = client.load(node["package"])
+        return package.work, package.initial_memory()
+    key = pathlib.Path(node["worker"] + ".key").read_bytes()
+
+    def call(*arguments: Any) -> Any:
+        with connection.Client(node["worker"], "AF_UNIX", authkey=key) as line:
+            line.send(arguments)
+            answer = line.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return lambda *arguments: call("work", *arguments), call("initial_memory")

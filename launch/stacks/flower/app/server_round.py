@@ -1,0 +1,128 @@
+"""One round with the nodes: each stage of the package, from the broadcast to the next state."""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import records
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore import log
+from records import Arrays
+
+_POLL_SECONDS = 0.2
+_WARNING = 30
+
+
+class RoundLost(Exception):
+    """More clients of a round were lost than the plan allows."""
+
+
+@dataclasses.dataclass
+class Nodes:
+    """The nodes of a run.
+
+    Attributes:
+      clients: Node id -> the indices of its clients.
+      counted: Node id -> the last round whose every stage counted the node, from 0; -1 for none.
+      timeout: Seconds that a stage waits for replies; None to wait until Flower reports a node
+        as gone.
+    """
+
+    grid: Grid
+    clients: Mapping[int, list[int]]
+    counted: dict[int, int]
+    timeout: float | None
+
+    def ask(self, stage: str, down: Arrays, task: dict[str, Any], cohort: Mapping[int, list[int]]):
+        """Replies of the nodes with clients in the cohort, by node id; errors are left out."""
+        arrays = records.record(down)  # One object, which the SuperLink stores once.
+        messages = []
+        for node, clients in cohort.items():
+            own = {"clients": clients, "counted": self.counted[node]}
+            content = {"down": arrays, "task": ConfigRecord({"stage": stage, **task, **own})}
+            group = str(task["round"])
+            messages.append(Message(RecordDict(content), node, MessageType.TRAIN, group_id=group))
+        waiting = {name for name in self.grid.push_messages(messages) if name}
+        end = time.monotonic() + (float("inf") if self.timeout is None else self.timeout)
+        replies = {}
+        while waiting and time.monotonic() < end:
+            for reply in self.grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                if reply.has_error():
+                    log(_WARNING, "round %s, %s: %s", task["round"], stage, reply.error.reason)
+                else:
+                    replies[reply.metadata.src_node_id] = reply
+            time.sleep(_POLL_SECONDS if waiting else 0)
+        return replies
+
+
+def run_round(
+    nodes: Nodes, package: Any, state: Arrays, number: int, cohort: Iterable[int], plan: Any
+) -> tuple[Arrays, dict[str, float]]:
+    """Runs a round of a cohort of clients; returns the next state and the metrics.
+
+    A node that is away, does not reply in time, or whose arrays have other names, shapes or types
+    than the package's or are not finite, is left out of the rest of the round.
+
+    Raises:
+      RoundLost: If more than the fraction `max_dropped` of the cohort is lost.
+    """
+    invited = set(cohort)
+    by_node = {n: [c for c in clients if c in invited] for n, clients in nodes.clients.items()}
+    online = set(nodes.grid.get_node_ids())
+    asked = {node: clients for node, clients in by_node.items() if clients and node in online}
+    metrics: dict[str, float] = {}
+    for stage in package.stages:
+        down = package.broadcast(stage, state)
+        task = {"round": number, "first": stage == package.stages[0], "seed": plan["seed"]}
+        replies = nodes.ask(stage, down, task, asked)
+        expected = package.manifest["uploads"][stage]
+        sums, clients, counted = _sum(replies, asked, expected)
+        if len(invited) - clients > plan["max_dropped"] * len(invited) or not clients:
+            raise RoundLost(
+                f"round {number + 1}, {stage}: {len(invited) - clients} of {len(invited)} clients "
+                f"were dropped, more than --max_dropped={plan['max_dropped']:g}"
+            )
+        asked = {node: asked[node] for node in asked if node in counted}
+        state, metrics = package.finish(stage, state, sums)
+    nodes.counted |= dict.fromkeys(asked, number)
+    metrics = {name: float(value) for name, value in metrics.items()}
+    return state, metrics | {"clients": len(invited), "dropped_clients": len(invited) - clients}
+
+
+def _sum(
+    replies: Mapping[int, Message], nodes: Iterable[int], expected: Mapping[str, Any]
+) -> tuple[Arrays, int, set[int]]:
+    """The sums in the order of the nodes, the number of clients in them, and the nodes counted."""
+    sums: Arrays = {}
+    total, counted = 0, set()
+    for node in nodes:
+        if node not in replies:
+            continue
+        up = records.arrays(replies[node].content.array_records["up"])
+        clients = int(replies[node].content.metric_records["done"]["clients"])
+        if clients == 0:
+            continue
+        if fault := _fault(up, expected):
+            log(_WARNING, "node %s is left out: %s", node, fault)
+            continue
+        sums = {name: sums[name] + value if sums else value for name, value in up.items()}
+        total += clients
+        counted.add(node)
+    return sums, total, counted
+
+
+def _fault(up: Arrays, expected: Mapping[str, Any]) -> str:
+    """What is wrong with a node's arrays; empty if nothing is."""
+    if up.keys() != expected.keys():
+        return f"arrays {', '.join(sorted(up))} instead of {', '.join(sorted(expected))}"
+    for name, value in up.items():
+        spec = expected[name]
+        if list(value.shape) != list(spec["shape"]) or value.dtype.name != spec["dtype"]:
+            return f"{name} is {value.dtype}{list(value.shape)} instead of {spec}"
+        if not np.all(np.isfinite(value)):
+            return f"{name} is not finite"
+    return ""
