@@ -15,9 +15,9 @@ from typing import Any
 import memories
 import numpy as np
 import records
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from records import Arrays
+from memories import Arrays
 
 app = ClientApp()
 
@@ -28,8 +28,8 @@ def train(message: Message, context: Context) -> Message:
 
     The message has the broadcast arrays `down` and the record `task`: `stage`, `round`, `first`
     (whether the stage is the round's first one), `counted` (the last round in which the server
-    counted this node), `seed` and `clients`. The reply has the sums `up`, and in `done` the number
-    of clients in them: clients whose values are not finite are left out.
+    counted this node), `seed` and `clients`. The reply has the sums `up` over these clients, in
+    their order; the package sends zeros for a client whose values are not finite.
     """
     task = message.content.config_records["task"]
     down = records.arrays(message.content.array_records["down"])
@@ -39,21 +39,16 @@ def train(message: Message, context: Context) -> Message:
     limit = task["counted"] if task["first"] else number
     work, initial = _worker(context.node_config)
     sums: Arrays = {}
-    done = 0
     with np.load(folder / "images.npz") as data:
         images, example_ids, owners = (data[n] for n in ("images", "example_ids", "clients"))
     for client in task["clients"]:
         memory = memories.latest(folder / "memory", client, limit, initial)
         own = owners == client
         up, memory = work(task["stage"], down, memory, images[own], example_ids[own], task["seed"])
-        if not all(np.all(np.isfinite(value)) for value in up.values()):
-            continue
         sums = {name: sums[name] + value if sums else value for name, value in up.items()}
-        done += 1
         if memory:
             memories.keep(folder / "memory", client, number, memory)
-    reply = {"up": records.record(sums), "done": MetricRecord({"clients": done})}
-    return Message(RecordDict(reply), reply_to=message)
+    return Message(RecordDict({"up": records.record(sums)}), reply_to=message)
 
 
 def _worker(node: dict[str, Any]) -> tuple[Any, Arrays]:

@@ -9,9 +9,10 @@ lost, or the server has resumed from an earlier checkpoint.
 import pathlib
 
 import numpy as np
-from records import Arrays
 
 from tff_ssl import whole_files
+
+Arrays = dict[str, np.ndarray]
 
 
 def forget_after(folder: pathlib.Path, counted: int, current: int) -> None:

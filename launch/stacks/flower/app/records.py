@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-
-Arrays = dict[str, np.ndarray]
+from memories import Arrays
 
 
 def arrays(record: ArrayRecord) -> Arrays:

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
-from records import Arrays
+from memories import Arrays
 from server_round import Nodes, run_round
 
 from tff_ssl import client, whole_files

@@ -10,9 +10,9 @@ import records
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
-from records import Arrays
+from memories import Arrays
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 _WARNING = 30
 
 
@@ -79,7 +79,8 @@ def run_round(
         down = package.broadcast(stage, state)
         task = {"round": number, "first": stage == package.stages[0], "seed": plan["seed"]}
         replies = nodes.ask(stage, down, task, asked)
-        expected = package.manifest["uploads"][stage]
+        (entry,) = (entry for entry in package.manifest["stages"] if entry["name"] == stage)
+        expected = {value["name"]: value for value in entry["up"]}
         sums, clients, counted = _sum(replies, asked, expected)
         if len(invited) - clients > plan["max_dropped"] * len(invited) or not clients:
             raise RoundLost(
@@ -90,11 +91,12 @@ def run_round(
         state, metrics = package.finish(stage, state, sums)
     nodes.counted |= dict.fromkeys(asked, number)
     metrics = {name: float(value) for name, value in metrics.items()}
-    return state, metrics | {"clients": len(invited), "dropped_clients": len(invited) - clients}
+    dropped = len(invited) - clients + metrics.get("dropped_clients", 0.0)
+    return state, metrics | {"clients": len(invited), "dropped_clients": dropped}
 
 
 def _sum(
-    replies: Mapping[int, Message], nodes: Iterable[int], expected: Mapping[str, Any]
+    replies: Mapping[int, Message], nodes: Mapping[int, list[int]], expected: Mapping[str, Any]
 ) -> tuple[Arrays, int, set[int]]:
     """The sums in the order of the nodes, the number of clients in them, and the nodes counted."""
     sums: Arrays = {}
@@ -102,27 +104,28 @@ def _sum(
     for node in nodes:
         if node not in replies:
             continue
-        up = records.arrays(replies[node].content.array_records["up"])
-        clients = int(replies[node].content.metric_records["done"]["clients"])
-        if clients == 0:
-            continue
-        if fault := _fault(up, expected):
+        up, fault = _read(replies[node], expected)
+        if fault:
             log(_WARNING, "node %s is left out: %s", node, fault)
             continue
         sums = {name: sums[name] + value if sums else value for name, value in up.items()}
-        total += clients
+        total += len(nodes[node])
         counted.add(node)
     return sums, total, counted
 
 
-def _fault(up: Arrays, expected: Mapping[str, Any]) -> str:
-    """What is wrong with a node's arrays; empty if nothing is."""
+def _read(reply: Message, expected: Mapping[str, Any]) -> tuple[Arrays, str]:
+    """A node's arrays, and what is wrong with them; empty if nothing is."""
+    try:
+        up = records.arrays(reply.content.array_records["up"])
+    except Exception as error:  # The bytes are the node's.
+        return {}, f"its arrays cannot be read ({type(error).__name__})"
     if up.keys() != expected.keys():
-        return f"arrays {', '.join(sorted(up))} instead of {', '.join(sorted(expected))}"
+        return {}, f"arrays {', '.join(sorted(up))} instead of {', '.join(sorted(expected))}"
     for name, value in up.items():
-        spec = expected[name]
-        if list(value.shape) != list(spec["shape"]) or value.dtype.name != spec["dtype"]:
-            return f"{name} is {value.dtype}{list(value.shape)} instead of {spec}"
+        form, right = (value.dtype.name, list(value.shape)), expected[name]
+        if form != (right["dtype"], right["shape"]):
+            return {}, f"{name} is {form} instead of {(right['dtype'], right['shape'])}"
         if not np.all(np.isfinite(value)):
-            return f"{name} is not finite"
-    return ""
+            return {}, f"{name} is not finite"
+    return up, ""

@@ -1,7 +1,8 @@
 """A client package that computes with NumPy: two stages, a memory, and faults of chosen examples.
 
-A folder has `manifest.json`, whose `faults` maps an example to `nan`, `huge`, `shape`, `wait` (for
-a minute, after it wrote the file `waits` in the folder) or `stop` (the same in the second stage).
+A folder has `manifest.json`, whose `faults` map the first example of a client to `nan`, `shape`,
+or to a stage. In that stage, work writes the file `waits` in the folder, and ends when there is
+a file `goes`, or in two minutes.
 """
 
 import json
@@ -28,8 +29,9 @@ class FakePackage:
         return dict(state)
 
     def work(self, stage, down, memory, images, example_ids, seed):
-        self._fail(stage, self.manifest["faults"].get(str(example_ids[0]), ""))
         fault = self.manifest["faults"].get(str(example_ids[0]))
+        if fault == stage:
+            self._wait()
         mean = images.reshape(len(images), -1)[:, :4].mean(0).astype(np.float32) / 255
         if stage == "statistics":
             up = {"mean": mean * len(images), "examples": np.int64(len(images))}
@@ -37,18 +39,18 @@ class FakePackage:
             delta = (down["mean"] - mean) * down["weights"] + np.float32(memory["seen"] / 100)
             up = {"delta": delta * len(images), "examples": np.int64(len(images))}
             memory = {"seen": memory["seen"] + 1}
-        values = {"nan": np.nan, "huge": np.float32(3e38)}
         name = next(iter(up))
-        if fault in values:
-            up[name] = np.full(4, values[fault], np.float32)
+        if fault == "nan":
+            up[name] = np.full(4, np.nan, np.float32)
         if fault == "shape":
             up[name] = up[name][:2]
         return up, memory
 
-    def _fail(self, stage, fault):
-        if fault == {"statistics": "wait", "update": "stop"}[stage]:
-            (self.folder / "waits").touch()
-            time.sleep(60)
+    def _wait(self):
+        (self.folder / "waits").touch()
+        end = time.monotonic() + 120
+        while time.monotonic() < end and not (self.folder / "goes").exists():
+            time.sleep(0.1)
 
     def finish(self, stage, state, sums):
         examples = max(int(sums["examples"]), 1)
@@ -67,10 +69,9 @@ def load(folder):
 
 def manifest(faults):
     """The manifest of a package with these faults."""
-    number = {"shape": [], "dtype": "int64"}
-    vector = {"shape": [4], "dtype": "float32"}
-    uploads = {
-        "statistics": {"mean": vector, "examples": number},
-        "update": {"delta": vector, "examples": number},
-    }
-    return {"uploads": uploads, "faults": faults}
+    examples = {"name": "examples", "shape": [], "dtype": "int64"}
+    stages = [
+        {"name": stage, "up": [{"name": name, "shape": [4], "dtype": "float32"}, examples]}
+        for stage, name in (("statistics", "mean"), ("update", "delta"))
+    ]
+    return {"stages": stages, "faults": faults}

@@ -1,0 +1,176 @@
+"""Flower's SuperLink and SuperNodes around a small client package, with faults."""
+
+import importlib.util
+import json
+import pathlib
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from datasets.image_dataset import Split
+from launch.stacks.flower import deployment, environment, run_files
+from tff_ssl.errors import ConfigurationError
+
+FAKE = pathlib.Path(__file__).parent / "fake_client"
+CLIENTS, EXAMPLES = 8, 2  # Number of clients, and of examples of each.
+SECONDS = 600  # A busy machine takes long to start processes.
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("flower")]
+
+
+def fake_client():
+    spec = importlib.util.spec_from_file_location("fake", FAKE / "tff_ssl" / "client.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Federation:
+    """A deployment in a folder, whose nodes have the images of `split`."""
+
+    def __init__(self, folder, num_nodes, faults=()):
+        rng = np.random.default_rng(0)
+        images = rng.integers(0, 256, (CLIENTS * EXAMPLES, 2, 2, 1)).astype(np.uint8)
+        count = len(images)
+        self.split = Split(images, np.zeros(count, np.int32), np.arange(count))
+        self.partition = np.array_split(rng.permutation(count), CLIENTS)
+        self.folder, self.clients = folder, run_files.deal(CLIENTS, num_nodes)
+        first = {str(min(self.partition[client])): fault for client, fault in faults}
+        (folder / "client").mkdir()
+        (folder / "client" / "manifest.json").write_text(json.dumps(fake_client().manifest(first)))
+        for node, own in enumerate(self.clients):
+            run_files.write_node(self.place(node), self.split, self.partition, own)
+        self.flower = deployment.Deployment(folder / "flower", num_nodes, [str(FAKE)])
+
+    def place(self, node):
+        return folder_of(self.folder, node)
+
+    def start_node(self, node):
+        package = str(self.folder / "client")
+        return self.flower.start_node(node, folder=str(self.place(node)), package=package)
+
+    def run(self, cohorts, **settings):
+        for node in range(len(self.flower.nodes), len(self.clients)):
+            self.start_node(node)
+        ids = self.flower.node_ids
+        run_files.write_plan(self.folder, ids, self.clients, cohorts, **settings)
+        return self.flower.start_run(self.folder)
+
+    def wait_for(self, condition):
+        end = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.2)
+
+    def wait_for_rounds(self, number):
+        def done():
+            progress = run_files.progress(self.folder)
+            return progress is not None and len(progress.rounds) == number
+
+        self.wait_for(done)
+        return run_files.progress(self.folder)
+
+    def expected(self, reports):
+        """The weights after rounds in which these clients report in the two stages."""
+        package = fake_client().load(self.folder / "client")
+        package.manifest["faults"] = {}
+        state, memories = package.initial_state(), {}
+        for of_round in reports:
+            for stage, reporting in zip(package.stages, of_round, strict=True):
+                down = package.broadcast(stage, state)
+                sums = {}
+                for client in reporting:
+                    own = np.sort(self.partition[client])
+                    memory = memories.get(client, package.initial_memory())
+                    up, memories[client] = package.work(
+                        stage, down, memory, self.split.images[own], self.split.example_ids[own], 0
+                    )
+                    sums = {name: sums.get(name, 0) + value for name, value in up.items()}
+                state, _ = package.finish(stage, state, sums)
+        return state["weights"]
+
+
+def folder_of(folder, node):
+    return folder / f"node_{node}"
+
+
+@pytest.fixture
+def federation(tmp_path):
+    try:
+        environment.make()
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    made = []
+
+    def make(num_nodes, faults=()):
+        made.append(Federation(tmp_path, num_nodes, faults))
+        return made[-1]
+
+    before = {process.pid for process in psutil.process_iter()}
+    yield make
+    for one in made:
+        one.flower.close()
+    left = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if process.pid not in before
+        and any("flower-super" in word or "flwr-" in word for word in process.info["cmdline"] or ())
+    ]
+    assert not left
+
+
+def test_a_run_continues_after_the_superlink_was_killed(federation):
+    one = federation(2)
+    cohorts = [[0, 1, 2], [3, 1], [0, 1, 3]]
+    run = one.run(cohorts)
+    one.wait_for_rounds(1)
+    status = one.flower.status(run)
+    assert status["status"] == "running"
+    assert status["network-traffic"]["inbound-bytes"] > 2 * 4 * 4
+    one.flower.kill(one.flower.link)
+    done = len(run_files.progress(one.folder).rounds)
+    assert done < 3
+    one.flower.start_link()
+    one.run(cohorts)
+    progress = one.wait_for_rounds(3)
+    reports = [(cohort, cohort) for cohort in cohorts]
+    np.testing.assert_allclose(progress.state["weights"], one.expected(reports), rtol=1e-6)
+    assert [metrics["round"] for metrics in progress.rounds] == [1, 2, 3]
+    assert [metrics["dropped_clients"] for metrics in progress.rounds] == [0, 0, 0]
+
+
+def test_bad_values_and_a_slow_node_leave_rounds_without_them(federation):
+    one = federation(4, [(1, "nan"), (2, "shape"), (3, "update")])
+    cohorts = [[0, 1, 4], [0, 2, 6, 4], [0, 3], [4, 7, 0]]
+    one.run(cohorts, timeout=90, max_dropped=0.5)
+    one.wait_for_rounds(3)
+    (one.folder / "client" / "goes").touch()
+    progress = one.wait_for_rounds(4)
+    good = [[0, 4], [0, 4], [0], [0, 4, 7]]
+    reports = [(clients, clients) for clients in good]
+    reports[2] = ([0, 3], [0])  # The slow client is slow in the second stage.
+    np.testing.assert_allclose(progress.state["weights"], one.expected(reports), rtol=1e-6)
+    assert [metrics["dropped_clients"] for metrics in progress.rounds] == [1, 2, 1, 0]
+
+
+def test_nodes_killed_between_and_during_stages(federation):
+    one = federation(4, [(1, "statistics"), (3, "update")])
+    cohorts = [[0, 1, 2], [0, 3], [0, 1]]
+    one.run(cohorts, timeout=90)
+    waits, goes = (one.folder / "client" / name for name in ("waits", "goes"))
+    one.wait_for(waits.exists)
+    log = one.folder / "flower" / "logs" / "node_2.log"
+    one.wait_for(lambda: "Sent successfully" in log.read_text())
+    one.flower.kill(one.flower.nodes[2])  # Has sent its statistics, and gets no second message.
+    waits.unlink()
+    goes.touch()
+    one.wait_for_rounds(1)
+    goes.unlink()
+    one.wait_for(waits.exists)
+    one.flower.kill(one.flower.nodes[3])  # Is in the second stage.
+    goes.touch()
+    progress = one.wait_for_rounds(3)
+    reports = [([0, 1, 2], [0, 1]), ([0, 3], [0]), ([0, 1], [0, 1])]
+    np.testing.assert_allclose(progress.state["weights"], one.expected(reports), rtol=1e-6)
+    assert [metrics["dropped_clients"] for metrics in progress.rounds] == [1, 1, 0]
