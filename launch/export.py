@@ -1,6 +1,7 @@
-"""Exports a run's encoder to TFLite, Keras or ONNX, or for release, and measures the files.
+"""Exports a run's encoder to TFLite, Keras or ONNX, or for release; or a client of its algorithm.
 
     python -m launch.export --run=RUN --format=tflite
+    python -m launch.export --run=RUN --format=client --output_dir=PACKAGE
 
 Every format takes uint8 images of any batch size and gives features. TFLite is written as float32
 and as int8, calibrated on training images. Prints, and writes to `export.json`, each file's size,
@@ -9,6 +10,11 @@ accuracy of the linear probe on the converted features.
 
 `--format=release` writes a folder for others: the encoder, and `MODEL_CARD.md` with data, training,
 figures, licence, intended use and limits.
+
+`--format=client` writes a client package: what a client and the server of the algorithm compute in
+a round, as SavedModels that need TensorFlow and nothing else (docs/production.md). It starts with
+the run's model; without `--run`, with initial weights of `--algorithm`. `--format=client-tflite`
+adds the client's part for LiteRT.
 
 A run that was stopped has no encoder yet. That of its last readable checkpoint is exported, and
 also written to `encoder/` in the output folder.
@@ -42,14 +48,19 @@ class ExportConfig(ScriptConfig):
     Attributes:
       run: Folder of a pretraining run, which may have been stopped, or of its encoder/.
       format: Formats: tflite (float32 and int8), keras (a folder for tf.keras.models.load_model),
-        onnx (needs the extra `onnx`) and release (a folder with the encoder and its model card).
+        onnx (needs the extra `onnx`), release (a folder with the encoder and its model card); or
+        client and client-tflite (a client package).
       licence: release: the licence of the weights, such as cc-by-4.0.
       intended_use: release: what the encoder is meant for.
       calibration_images: tflite: number of training images, drawn with --seed, that set the ranges
         of int8.
       algorithm: The package.module:ENTRY of a stopped run of your own algorithm. It is imported
-        only if it is given here, because the run may be somebody else's.
-      encoder: The MODULE:FUNCTION of a stopped run of your own encoder, likewise.
+        only if it is given here, because the run may be somebody else's. Without --run: the
+        algorithm of a client package.
+      encoder: The MODULE:FUNCTION of a stopped run of your own encoder, likewise. Without --run:
+        the encoder of a client package.
+      rounds: Without --run: number of rounds for which a client package has schedules.
+      hparam: Without --run: a hyperparameter of a client package's algorithm, NAME=VALUE.
     """
 
     run: str | None = None
@@ -61,11 +72,14 @@ class ExportConfig(ScriptConfig):
     calibration_images: int = flag(200, 1)
     algorithm: str | None = None
     encoder: str | None = None
+    rounds: int | None = flag(None, 1)
+    hparam: tuple[str, ...] = flag((), repeated=True)
     data: DataConfig = section(DataConfig)
     evaluation: EvaluationConfig = section(EvaluationConfig)
 
 
 _FORMATS = ("tflite", "keras", "onnx", "release")
+_CLIENT_FORMATS = ("client", "client-tflite")
 _COMPARED_IMAGES = 1000  # Largest number of images on which features are compared.
 _BATCH = 64
 _WARM_UP, _TIMED = 5, 50  # Calls for the latency.
@@ -97,11 +111,18 @@ def main(config: ExportConfig) -> None:
     from tff_ssl.deployment import encoder_weights, export, saved_model
     from tff_ssl.errors import ConfigurationError
 
+    for name in config.format:
+        if name not in (*_FORMATS, *_CLIENT_FORMATS):
+            known = ", ".join((*_FORMATS, *_CLIENT_FORMATS))
+            raise ConfigurationError(f"--format takes {known}; got {name!r}")
+    if set(config.format) & set(_CLIENT_FORMATS):
+        _export_client(config)
+        return
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
-    for name in config.format:
-        if name not in _FORMATS:
-            raise ConfigurationError(f"--format takes {', '.join(_FORMATS)}; got {name!r}")
+    for name in ("rounds", "hparam"):
+        if name in config.given:
+            raise ConfigurationError(f"--{name} is for --format=client without --run")
     if "onnx" in config.format:
         export.check_onnx()
     run = pathlib.Path(config.run)
@@ -141,6 +162,69 @@ def main(config: ExportConfig) -> None:
             _replace_all(pathlib.Path(scratch), output)
     names = ["encoder/"] * is_stopped + [f.path.name for f in converted.values() if f.path]
     print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
+
+
+def _export_client(config: ExportConfig) -> None:
+    """Writes a client package, and prints what its stages cost."""
+    from launch.outputs import output_folder
+    from launch.runs import client_packages
+    from tff_ssl.errors import ConfigurationError
+
+    if not set(config.format) <= set(_CLIENT_FORMATS):
+        raise ConfigurationError(
+            "--format: export a client package by itself, without other formats"
+        )
+    of_run = _run_config(config)
+    folder = output_folder.choose(config.output.output_dir, "client")
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
+    run_folder_of_flag = pathlib.Path(config.run) if config.run else None
+    lite = "client-tflite" in config.format
+    rows, select = client_packages.export(of_run, run_folder_of_flag, folder, lite)
+    print(f"\n{_client_table(rows)}")
+    if lite:
+        print(f"\noperations of TensorFlow (select): {', '.join(select) or 'none'}")
+    print(f"\nwritten to {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
+
+
+def _run_config(config: ExportConfig):
+    """The configuration of the run whose client is exported, or of the flags without a run."""
+    from launch.options import command_line, presets, resuming
+    from launch.options.run_config import RunConfig
+    from launch.outputs import run_folder
+    from tff_ssl.errors import ConfigurationError
+
+    if config.run:
+        folder = run_folder.run_of(pathlib.Path(config.run))
+        of_run = resuming.read_run(folder)
+        if of_run is None:
+            raise ConfigurationError(f"--run={config.run} is not the folder of a run")
+        return resuming.take_over(of_run, {}, (), folder)
+    if not config.algorithm:
+        raise ConfigurationError("--format=client needs --run=RUN, or --algorithm=NAME")
+    dataset = config.data.dataset
+    preset = presets.of_algorithm(config.algorithm, dataset)
+    names = [name for name in config.given if name in settings.settings(RunConfig, "pretrain")]
+    arguments = [f"--flagfile={preset}"] if preset else []
+    arguments += resuming.as_arguments(config, set(names) - {"output_dir"})
+    return command_line.parse(RunConfig, "pretrain", ["export", *arguments])[0]
+
+
+def _client_table(rows: list[dict[str, Any]]) -> str:
+    """What a client of each stage receives, sends and computes."""
+    header: list[str] = ["stage", "down", "up", "one step"]
+    header += ["LiteRT", "its memory", "difference"] if "lite_difference" in rows[0] else []
+    lines: list[list[str]] = [header]
+    for row in rows:
+        line = [row["stage"], *(f"{row[f'bytes_{way}']:,} bytes" for way in ("down", "up"))]
+        line.append(f"{row['milliseconds']:.1f} ms")
+        if "lite_difference" in row:
+            line += [f"{row['lite_milliseconds']:.1f} ms", f"{row['lite_peak_mb']:.0f} MB",
+                     f"{row['lite_difference']:.1g}"]  # fmt: skip
+        lines.append(line)
+    return (
+        f"{tables.aligned(lines)}\n(a step of a client of {rows[0]['images']} images, on this CPU)"
+    )
 
 
 def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:

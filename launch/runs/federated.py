@@ -38,7 +38,7 @@ from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
 # Flags of a run whose rounds are not computed again.
-_ALONE = {"ray": None, "slices": None, "round_timeout": None, "runtime": "worker"}
+ALONE = {"ray": None, "slices": None, "round_timeout": None, "runtime": "worker"}
 
 
 class Clients(NamedTuple):
@@ -150,14 +150,29 @@ def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> R
     Raises:
       TrainingError: There is no readable checkpoint.
     """
-    config = settings.replace(config, **_ALONE)
-    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
+    config = settings.replace(config, **ALONE)
     built = build(algorithm_options.choose(config), dataset)
-    run = built.algorithm.plan_run(built.setting)
-    with simulate(built, run, folder, runtime) as simulation:
-        state, done = last_state(folder, simulation.initialize(config.seed))
+    with _restored(built, folder) as (simulation, state, done):
         weights = simulation.encoder_weights(state)
     return Restored(built.model, weights, built.chosen.config.model.view_size, done)
+
+
+def restore_state(built: Built, folder: pathlib.Path) -> tuple[Any, int]:
+    """The state of the simulation in a run's last readable checkpoint, and its round.
+
+    The folder has to be locked; for errors, see `restore`.
+    """
+    with _restored(built, folder) as (_, state, done):
+        return state, done
+
+
+@contextlib.contextmanager
+def _restored(built: Built, folder: pathlib.Path) -> Iterator[tuple[Simulation, Any, int]]:
+    config = built.chosen.config
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
+    run = built.algorithm.plan_run(built.setting)
+    with simulate(built, run, folder, runtime) as simulation:
+        yield simulation, *last_state(folder, simulation.initialize(config.seed))
 
 
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:

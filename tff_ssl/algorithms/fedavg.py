@@ -42,7 +42,8 @@ from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.group_training import DeltaRule, Trained
 from tff_ssl.templates.local_training import Regularizer, WeightTerm, build_local_training
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_step import build_server_step
+from tff_ssl.templates.server_step import build_server_step, server_step
+from tff_ssl.templates.stages import Mean, Stage, Upload
 from tff_ssl.templates.task import Task
 
 # (online network, target network, round number, examples) -> `Trained`.
@@ -111,6 +112,15 @@ class TargetNetwork:
             target = self.model.target_model.part_of(online).trainable
         return online, Weights(target, ())
 
+    def followed(
+        self, weights: tff.learning.models.ModelWeights, momentum: float
+    ) -> tff.learning.models.ModelWeights:
+        """The weights after a target network on the server has moved to the new model."""
+        if not self.on_server:
+            return weights
+        target = moved_target(weights.non_trainable, weights.trainable, momentum)
+        return tff.learning.models.ModelWeights(weights.trainable, target)
+
     def finalizer(
         self, finalizer: tff.learning.templates.FinalizerProcess, momentum: float
     ) -> tff.learning.templates.FinalizerProcess:
@@ -119,10 +129,9 @@ class TargetNetwork:
             return finalizer
         _, weights_type, _ = finalizer.next.type_signature.parameter
 
-        @tff.tensorflow.computation(weights_type.member)
-        def moved(weights):
-            target = moved_target(weights.non_trainable, weights.trainable, momentum)
-            return tff.learning.models.ModelWeights(weights.trainable, target)
+        moved = tff.tensorflow.computation(
+            lambda weights: self.followed(weights, momentum), weights_type.member
+        )
 
         @tff.federated_computation(finalizer.next.type_signature.parameter)
         def next_fn(state, weights, update):
@@ -134,6 +143,27 @@ class TargetNetwork:
         return tff.learning.templates.FinalizerProcess(finalizer.initialize, next_fn)
 
 
+def update_locally(
+    train: Train,
+    target_network: TargetNetwork,
+    weights: Any,
+    round_number: tf.Tensor,
+    examples: Any,
+) -> LocalUpdate:
+    """The client's work in a round."""
+    online, target = target_network.split(weights)
+    trained = train(online, target, round_number, examples)
+    values, is_finite = non_finite.zero_unless_finite(trained.means)
+    return LocalUpdate(
+        tff.learning.templates.ClientResult(values.delta, values.weight),
+        loss=values.weight * values.loss,
+        z_mean=values.weight * values.z_mean,
+        z_squared=values.weight * values.z_squared,
+        samples=trained.samples,
+        dropped=1 - tf.cast(is_finite, tf.int64),
+    )
+
+
 def build_local_update(
     task: Task, train: Train, target_network: TargetNetwork, weights_type: tff.Type
 ) -> tff.Computation:
@@ -143,19 +173,18 @@ def build_local_update(
     @tff.tensorflow.computation(weights_type, np.int64, examples_type)
     @tf.function(autograph=False)
     def local_update(weights, round_number, examples):
-        online, target = target_network.split(weights)
-        trained = train(online, target, round_number, examples)
-        values, is_finite = non_finite.zero_unless_finite(trained.means)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(values.delta, values.weight),
-            loss=values.weight * values.loss,
-            z_mean=values.weight * values.z_mean,
-            z_squared=values.weight * values.z_squared,
-            samples=trained.samples,
-            dropped=1 - tf.cast(is_finite, tf.int64),
-        )
+        return update_locally(train, target_network, weights, round_number, examples)
 
     return local_update
+
+
+def loss_and_spread(
+    weight: tf.Tensor, loss: tf.Tensor, z_mean: tf.Tensor, z_squared: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The mean loss and the spread of the encodings, from the sums of `LocalUpdate`'s fields."""
+    mean, squared = z_mean / weight, z_squared / weight
+    variance = tf.nn.relu(squared - tf.square(mean))
+    return loss / weight, tf.reduce_mean(tf.sqrt(variance))
 
 
 def build_aggregate_metrics(
@@ -163,13 +192,10 @@ def build_aggregate_metrics(
 ) -> Callable[[tff.Value], tff.Value]:
     """Builds a function of federated values: `LocalUpdate`@CLIENTS -> metrics@SERVER."""
 
-    @tff.tensorflow.computation(
-        local_type.result.update_weight, local_type.loss, local_type.z_mean, local_type.z_squared
+    weighted_means = tff.tensorflow.computation(
+        loss_and_spread,
+        (local_type.result.update_weight, local_type.loss, local_type.z_mean, local_type.z_squared),
     )
-    def weighted_means(weight, loss, z_mean, z_squared):
-        mean, squared = z_mean / weight, z_squared / weight
-        variance = tf.nn.relu(squared - tf.square(mean))
-        return loss / weight, tf.reduce_mean(tf.sqrt(variance))
 
     def aggregate_metrics(local):
         sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
@@ -310,4 +336,43 @@ def compose_fedavg(
         target_network.initial_weights,
         downloads=(weights_type, tff.types.to_type(np.int64)),
         uploads=(weights_type.trainable, local_type.loss, local_type.z_mean, local_type.z_squared),
+        plain_stages=(_plain_stage(train, target_network, optimizer, hyperparameters),),
     )
+
+
+def _plain_stage(
+    train: Train,
+    target_network: TargetNetwork,
+    optimizer: tff.learning.optimizers.Optimizer,
+    hyperparameters: Any,
+) -> Stage:
+    """The round as functions of tensors, with the plain mean."""
+
+    def received(state):
+        return {"weights": state.global_model_weights, "round": state.client_work}
+
+    def work(received, _, examples):
+        local = update_locally(
+            train, target_network, received["weights"], received["round"], examples
+        )
+        return Upload(
+            {"delta": Mean(*local.result)}, {f: getattr(local, f) for f in local._fields[1:]}
+        )
+
+    def finish(state, means, sums):
+        delta, weights = means["delta"], state.global_model_weights
+        of_optimizer, weights, metrics = server_step(
+            optimizer, state.finalizer, weights, delta.value
+        )
+        weights = target_network.followed(weights, hyperparameters.target_momentum)
+        loss, deviation = loss_and_spread(
+            delta.weight, sums["loss"], sums["z_mean"], sums["z_squared"]
+        )
+        metrics |= {"loss": loss, "encoding_std": deviation}
+        metrics |= {"samples": sums["samples"], "dropped_clients": sums["dropped"]}
+        new = state._replace(
+            global_model_weights=weights, client_work=state.client_work + 1, finalizer=of_optimizer
+        )
+        return new, metrics
+
+    return Stage("update", received, work, finish)

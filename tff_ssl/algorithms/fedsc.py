@@ -42,7 +42,6 @@ Choices and deviations:
 
 import collections
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +49,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import composition
-from tff_ssl.algorithms.dcco.client import LocalStatistics, encode, prepared, scaled_update
+from tff_ssl.algorithms.dcco.client import (
+    LocalStatistics,
+    LocalUpdate,
+    encode,
+    prepared,
+    scaled_update,
+)
 from tff_ssl.algorithms.dcco.parts import DCCOParts, build_parts
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
@@ -105,7 +110,7 @@ class Cohort(NamedTuple):
     clients: Any
 
 
-COHORT_TYPE = tff.types.StructWithPythonType(
+_COHORT_TYPE = tff.types.StructWithPythonType(
     [(name, tff.types.TensorType(np.int64)) for name in Cohort._fields], Cohort
 )
 
@@ -149,24 +154,18 @@ def fedsc_loss(f: tf.Tensor, g: tf.Tensor, alpha: tf.Tensor | float, r_ext: tf.T
     return -2 * batch.f_dot_g + tf.reduce_sum(batch.moments * negatives)
 
 
-def build_local_statistics(parts: DCCOParts) -> tff.Computation:
-    """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
+def local_statistics(
+    parts: DCCOParts, weights: Any, round_number: tf.Tensor, reference: means.Means, examples: Any
+) -> LocalStatistics:
+    """Stage 1 of a client."""
     values = parts.hyperparameters
-
-    @tff.tensorflow.computation(
-        parts.weights_type, np.int64, parts.reference_type, parts.examples_type
-    )
-    @tf.function(autograph=False)
-    def local_statistics(weights, round_number, reference, examples):
-        own, samples = own_statistics(parts, weights, round_number, reference, examples)
-        if values.statistics_noise:
-            own = tf.nest.map_structure(
-                lambda t: t + tf.random.normal(t.shape, 0.0, values.statistics_noise), own
-            )
-        own, is_finite = non_finite.zero_unless_finite(own)
-        return LocalStatistics(own, tf.where(is_finite, values.client_weight(samples), 0.0))
-
-    return local_statistics
+    own, samples = own_statistics(parts, weights, round_number, reference, examples)
+    if values.statistics_noise:
+        own = tf.nest.map_structure(
+            lambda t: t + tf.random.normal(t.shape, 0.0, values.statistics_noise), own
+        )
+    own, is_finite = non_finite.zero_unless_finite(own)
+    return LocalStatistics(own, tf.where(is_finite, values.client_weight(samples), 0.0))
 
 
 def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> LocalTraining:
@@ -184,57 +183,39 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
     return dataclasses.replace(training, objective=objective, clip_norm=values.clip_norm)
 
 
-def build_local_update(parts: DCCOParts) -> tff.Computation:
-    """Builds stage 2: (weights, round number, statistics, cohort, examples) -> `LocalUpdate`."""
+def local_update(
+    parts: DCCOParts, weights: Any, round_number: tf.Tensor, aggregated: Any, cohort: Cohort,
+    examples: Any,
+) -> LocalUpdate:  # fmt: skip
+    """Stage 2 of a client, with the cohort's statistics."""
     values = parts.hyperparameters
-    d = parts.task.model.projector[-1]
-
-    @tff.tensorflow.computation(
-        parts.weights_type, np.int64, parts.statistics_type, COHORT_TYPE, parts.examples_type
-    )
-    @tf.function(autograph=False)
-    def local_update(weights, round_number, aggregated, cohort, examples):
-        own, samples = own_statistics(parts, weights, round_number, means.zero(d), examples)
-        weight = values.client_weight(samples)
-        share = weight / tf.cast(cohort.weight, tf.float32)
-        r_ext, has_others = others_moments(aggregated.moments, own.moments, share)
-        alpha = share
-        if values.own_weight == "schedule":
-            passed = tf.cast(round_number, tf.float32) / parts.task.rounds
-            alpha = 1.0 - (1.0 - values.last_own_weight) * passed
-        training = build_training(parts, tf.where(has_others, alpha, 1.0), r_ext)
-        trained = group_training.many_steps(
-            training, weights, Weights((), ()), round_number, examples
-        )
-        # Its part of the mean over the clients that send a delta; see `dcco.two_stage`.
-        scale = share * tf.cast(cohort.clients, tf.float32)
-        return scaled_update(trained.means.delta, scale, samples)
-
-    return local_update
+    origin = means.zero(parts.task.model.projector[-1])
+    own, samples = own_statistics(parts, weights, round_number, origin, examples)
+    weight = values.client_weight(samples)
+    share = weight / tf.cast(cohort.weight, tf.float32)
+    r_ext, has_others = others_moments(aggregated.moments, own.moments, share)
+    alpha = share
+    if values.own_weight == "schedule":
+        passed = tf.cast(round_number, tf.float32) / parts.task.rounds
+        alpha = 1.0 - (1.0 - values.last_own_weight) * passed
+    training = build_training(parts, tf.where(has_others, alpha, 1.0), r_ext)
+    trained = group_training.many_steps(training, weights, Weights((), ()), round_number, examples)
+    # Its part of the mean over the clients that send a delta; see `dcco.two_stage`.
+    scale = share * tf.cast(cohort.clients, tf.float32)
+    return scaled_update(trained.means.delta, scale, samples)
 
 
-@tff.tensorflow.computation(np.float32)
-def _counted(weight):
+def _counted(weight: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
     """A client's contribution to its `Cohort`; its weight is a whole number."""
     whole = tf.cast(weight, tf.int64)
     return collections.OrderedDict(weight=whole, clients=tf.minimum(whole, 1))
 
 
-def count_cohort(
-    parts: DCCOParts, expected_clients: int | None, before: tff.Value, weights: tff.Value
-) -> tff.Value:
-    """The cohort of these clients' weights, at the server; one of the expected size if given."""
-    if expected_clients is not None:
-        return _cohort_of(expected_clients)
-    counted = tff.federated_map(_counted, weights)
-    sums = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
-    return tff.federated_zip(sums)
-
-
-def _cohort_of(size: int) -> tff.Value:
-    """A cohort of `size` clients of weight 1, at the server."""
-    number = tff.federated_value(np.int64(size), tff.SERVER)
-    return tff.federated_zip(Cohort(number, number))
+def cohort_rule(expected_clients: int | None) -> composition.CohortRule:
+    """Clients receive their `Cohort`, or one of the expected number of clients of weight 1."""
+    size = np.int64(1 if expected_clients is None else expected_clients)
+    rule = composition.CohortRule("cohort", Cohort(size, size), _COHORT_TYPE)
+    return rule if expected_clients is not None else rule._replace(counted=_counted, of=Cohort)
 
 
 def build_fedsc(
@@ -263,10 +244,5 @@ def build_fedsc(
     if expected_clients is not None and values.client_weighting != "uniform":
         raise ValueError("expected_clients needs client_weighting=uniform")
     parts = build_parts(task, values, **arguments)
-    return composition.compose_two_stages(
-        parts,
-        build_local_statistics(parts),
-        build_local_update(parts),
-        lambda: _cohort_of(1),
-        functools.partial(count_cohort, parts, expected_clients),
-    )
+    stages = composition.TwoStages(local_statistics, local_update, cohort_rule(expected_clients))
+    return composition.compose_two_stages(parts, stages)

@@ -56,7 +56,7 @@ from tff_ssl.templates.local_training import LocalModel, LocalTraining, Memory, 
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower, where
-from tff_ssl.views import quarter_turns
+from tff_ssl.views import quarter_turns, seeds
 
 _CLUSTERING_STEPS = 5  # Steps of a client's clustering.
 _SALT = 7  # Separates the draws of clusterings from those of other algorithms.
@@ -177,7 +177,7 @@ class OrchestraClient:
 
     def _centroids(self, rows: tf.Tensor, client: tf.Tensor, round_number: tf.Tensor) -> tf.Tensor:
         """The centroids of the client's clusters, which start from random rows of the memory."""
-        key = tf.constant([self._training.seed, _SALT], tf.int64)
+        key = tf.stack([seeds.current(self._training.seed), tf.constant(_SALT, tf.int64)])
         for value in (client, round_number):
             key = tf.random.experimental.stateless_fold_in(key, value)
         n, size = tf.shape(rows)[0], self._values.local_clusters

@@ -28,6 +28,7 @@ from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.templates import message_sizes
+from tff_ssl.templates.stages import Stage
 
 
 class Need(enum.Enum):
@@ -123,6 +124,17 @@ class FederatedAlgorithm(Protocol):
     downloads: Sequence[tff.Type]
     #: Types that a client sends in a round, according to the algorithm's paper.
     uploads: Sequence[tff.Type]
+    #: Stages of a round as functions of tensors; empty if there is no client package of it.
+    plain_stages: Sequence[Stage] = ()
+
+    def initial_states(self, seed: int, trained: Any = None) -> tuple[Any, Any]:
+        """The states of the server and of a client before the first round, for `plain_stages`.
+
+        Args:
+          seed: Seed of the initial weights.
+          trained: State of a simulation whose model replaces the initial weights; None for none.
+        """
+        return (), ()
 
     def client_bytes(self) -> tuple[int, int]:
         """Bytes that a client receives and sends in a round."""

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl.losses import segments as segments_lib
+from tff_ssl.views import seeds
 from tff_ssl.views.threefry import threefry, to_uint64
 
 _SALT = 2**32 - 1  # Separates these draws from those of views, whose counters end below it.
@@ -24,7 +25,7 @@ def drawn_in_round(examples: Any, count: int, round_number: tf.Tensor, seed: int
     same, however clients are folded. The examples, a struct of tensors [n, ...] of one or several
     clients, stay in their order.
     """
-    key = (tf.constant(seed, tf.uint64), to_uint64(examples["example_id"]))
+    key = (to_uint64(seeds.current(seed)), to_uint64(examples["example_id"]))
     words, _ = threefry(key, (to_uint64(round_number), to_uint64(_SALT)))
     # The top 62 bits have the same order as signed numbers.
     draws = tf.cast(tf.bitwise.right_shift(words, tf.constant(2, tf.uint64)), tf.int64)
@@ -55,6 +56,6 @@ def starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:
 
 def shuffled(examples: Any, size: tf.Tensor, pass_number: tf.Tensor, seed: int) -> tf.Tensor:
     """Random order of a client's examples, a function of the seed, the pass and the example ids."""
-    key = tf.stack([tf.cast(seed, tf.int64), pass_number])
+    key = tf.stack([seeds.current(seed), pass_number])
     draws = tf.random.stateless_uniform([size], key + examples["example_id"][:1])
     return tf.argsort(draws)

@@ -80,15 +80,18 @@ def mean_over_batch(
     return mean, tf.cast(samples, tf.int64)
 
 
-def read_all(examples: tf.data.Dataset) -> Any:
+def read_all(examples: Any) -> Any:
     """All examples of a client as one batch, which may be empty; for use in a graph.
 
-    Elements of the dataset are examples, or batches of them, which are faster to read.
+    Examples that are one batch already, a struct of tensors [n, ...], stay as they are. Elements of
+    a dataset are examples, or batches of them, which are faster to read.
 
     Images of 8 bits need little memory compared with the activations of one micro-batch. A loop
     over the dataset would be slower: `Dataset.reduce` prepares its function anew in every call, and
     an iterator takes 10 ms to prepare its options and functions; `get_single_element` takes 0.6 ms.
     """
+    if not isinstance(examples, tf.data.Dataset):
+        return examples
     batched = examples.element_spec["example_id"].shape.rank == 1
     batch = examples.rebatch(_ALL) if batched else examples.batch(_ALL)
     empty = tf.nest.map_structure(

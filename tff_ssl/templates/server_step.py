@@ -36,3 +36,18 @@ def build_server_step(
     return tff.learning.templates.build_apply_optimizer_finalizer(
         _TracedAsWritten(optimizer), weights_type, non_finite.reject_non_finite_update
     )
+
+
+def server_step(
+    optimizer: tff.learning.optimizers.Optimizer, state: Any, weights: Any, update: Any
+) -> tuple[Any, tff.learning.models.ModelWeights, dict[str, tf.Tensor]]:
+    """The step of `build_server_step` as a function of tensors: (state, weights, measurements)."""
+    new_state, trainable = optimizer.next(state, weights.trainable, update)
+    reject, measurements = non_finite.reject_non_finite_update(new_state, update)
+    state, trainable = tf.nest.map_structure(
+        lambda old, new: tf.where(reject, old, new),
+        (state, tuple(weights.trainable)),
+        (new_state, tuple(trainable)),
+    )
+    new = tff.learning.models.ModelWeights(trainable, tuple(weights.non_trainable))
+    return state, new, dict(measurements)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tff_ssl.views import seeds
 from tff_ssl.views.threefry import threefry, to_uint64
 
 DRAW_NAMES = (  # One uniform each for every example and view. Append only: the position is the key.
@@ -27,7 +28,7 @@ def draw_uniforms(
         ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
         blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # 128 bits each: four uniforms.
         counter = view_numbers[:, None] * 2**32 + tf.cast(blocks, tf.uint64)
-        words = threefry((tf.constant(seed, tf.uint64), ids[:, None]), (round_number, counter))
+        words = threefry((to_uint64(seeds.current(seed)), ids[:, None]), (round_number, counter))
         bits = tf.bitcast(tf.stack(words, axis=-1), tf.uint32)  # [rows, blocks, 2 words, 2 halves]
         bits = tf.reshape(bits, [-1, len(DRAW_NAMES)])
         bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))

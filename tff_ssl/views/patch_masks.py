@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tff_ssl.views import seeds
 from tff_ssl.views.threefry import threefry, to_uint64
 
 
@@ -27,7 +28,7 @@ def visible_patches(
     pairs = tf.range((patches + 1) // 2)
     ids, round_number, pairs = map(to_uint64, (example_ids, round_number, pairs))
     # A view's key has a smaller first word, so that masks and views are independent.
-    key = (tf.constant(seed + 2**32, tf.uint64), ids[:, None])
+    key = (to_uint64(seeds.current(seed) + 2**32), ids[:, None])
     words = tf.concat(threefry(key, (round_number, pairs)), 1)[:, :patches]
     draws = tf.cast(tf.bitwise.right_shift(words, tf.constant(1, tf.uint64)), tf.int64)
     return tf.sort(tf.math.top_k(draws, visible).indices, 1)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tff_ssl.views import seeds
 from tff_ssl.views.threefry import threefry, to_uint64
 
 TURNS = 4
@@ -22,7 +23,7 @@ def turned(
     if images.shape[1] != images.shape[2]:
         raise ValueError(f"quarter turns need square images, found {images.shape[1:]}")
     # The first words of the keys of views and of masks are smaller, so that turns are independent.
-    key = (tf.constant(seed + 2**33, tf.uint64), to_uint64(example_ids))
+    key = (to_uint64(seeds.current(seed) + 2**33), to_uint64(example_ids))
     words, _ = threefry(key, (to_uint64(round_number), tf.constant(0, tf.uint64)))
     quarters = tf.cast(tf.bitwise.right_shift(words, tf.constant(62, tf.uint64)), tf.int32)
     choices = tf.stack([tf.image.rot90(images, k) for k in range(TURNS)], 1)

@@ -44,11 +44,7 @@ def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objectiv
         variant="stale_statistics", statistics_momentum=0.8
     )
     parts = build_parts(task(objective), hyperparameters, None, None, None, tff.federated_sum)
-    initial_earlier = earlier_statistics.build_initial_earlier(parts)
-    moving_average = earlier_statistics.build_moving_average(
-        parts, initial_earlier.type_signature.result
-    )
-    earlier = initial_earlier()
+    earlier = earlier_statistics.initial_earlier(parts)
     rounds = []
     for r in range(10):
         f, g = rng.normal(size=(2, 2000, 16))
@@ -56,7 +52,7 @@ def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objectiv
         f, g = (tf.constant(x, tf.float32) for x in rounds[-1])
         # The reference of the cohort's statistics, as in the round.
         cohort = loss.centred(loss.of_batch(f, g, earlier.means), earlier.means)
-        earlier = moving_average(np.int64(r), earlier, cohort)
+        earlier = earlier_statistics.moving_average(parts, np.int64(r), earlier, cohort)
         assert earlier.round_number == r
     average = earlier.statistics
     weights = 0.2 * 0.8 ** np.arange(9, -1.0, -1)
@@ -305,8 +301,6 @@ def test_the_average_follows_the_model_without_lag(worker, objective):
         task(objective), one_stage.DCCOOneStageHyperparameters(), None, None, None,
         tff.federated_sum,
     )  # fmt: skip
-    initial = earlier_statistics.build_initial_earlier(parts)
-    moved_average = earlier_statistics.build_moved_average(parts, initial.type_signature.result)
     f, g = rng.normal(size=(2, 500, 16)).astype(np.float32)
 
     def at_model(r):
@@ -314,10 +308,12 @@ def test_the_average_follows_the_model_without_lag(worker, objective):
         scale = np.float32(1 + 0.3 * r)
         return statistics_of_batch(loss, tf.constant(f * scale), tf.constant(g * scale))
 
-    earlier, average = initial(), loss.zero(16)
+    earlier, average = earlier_statistics.initial_earlier(parts), loss.zero(16)
     for r in range(8):
         cohort = earlier_statistics.PairedStatistics(at_model(r), at_model(r - 1))
-        average, earlier = moved_average(np.int64(r), earlier, average, cohort)
+        average, earlier = earlier_statistics.moved_average(
+            parts, np.int64(r), earlier, average, cohort
+        )
         for name, value in at_model(r)._asdict().items():
             np.testing.assert_allclose(getattr(average, name), value, rtol=1e-4, atol=1e-5)
     # What clients get is the average plus the last change.
@@ -334,16 +330,14 @@ def test_expected_variances_stay_positive(worker):
     parts = build_parts(
         task(), one_stage.DCCOOneStageHyperparameters(), None, None, None, tff.federated_sum
     )
-    initial = earlier_statistics.build_initial_earlier(parts)
-    moved_average = earlier_statistics.build_moved_average(parts, initial.type_signature.result)
     f = np.random.default_rng(3).normal(size=(100, 16)).astype(np.float32)
     wide = statistics_of_batch(loss, tf.constant(f), tf.constant(f))
     f[:, 0] *= 0.1
     narrow = statistics_of_batch(loss, tf.constant(f), tf.constant(f))
-    average, earlier = loss.zero(16), initial()
+    average, earlier = loss.zero(16), earlier_statistics.initial_earlier(parts)
     for r, (now, before) in enumerate([(wide, wide), (narrow, wide)]):
-        average, earlier = moved_average(
-            np.int64(r), earlier, average, earlier_statistics.PairedStatistics(now, before)
+        average, earlier = earlier_statistics.moved_average(
+            parts, np.int64(r), earlier, average, earlier_statistics.PairedStatistics(now, before)
         )
     assert earlier.statistics.f_squared[0] > 0.01
     assert np.abs(cco.correlation(earlier.statistics)).max() <= 1.001

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -78,28 +77,22 @@ def loss_with(
     return parts.loss.terms(combined, parts.hyperparameters).loss
 
 
-def build_local_statistics(parts: DCCOParts) -> tff.Computation:
-    """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
-    values, d = parts.hyperparameters, parts.task.model.projector[-1]
+def local_statistics(
+    parts: DCCOParts, weights: Any, round_number: tf.Tensor, reference: Means, examples: Any
+) -> LocalStatistics:
+    """Stage 1 of a client."""
+    values = parts.hyperparameters
+    # The views of the first local step: both stages must see the same views.
+    view_round = round_number * values.local_steps
 
-    @tff.tensorflow.computation(
-        parts.weights_type, np.int64, parts.reference_type, parts.examples_type
-    )
-    @tf.function(autograph=False)
-    def local_statistics(weights, round_number, reference, examples):
-        # The views of the first local step: both stages must see the same views.
-        view_round = round_number * values.local_steps
+    def statistics_of(batch):
+        return parts.loss.of_batch(*encode(parts, weights, view_round, batch), reference)
 
-        def statistics_of(batch):
-            return parts.loss.of_batch(*encode(parts, weights, view_round, batch), reference)
-
-        drawn = examples_of_round(parts, round_number, examples)
-        zero = parts.loss.zero(d)
-        mean, samples = mean_over_batch(drawn, statistics_of, zero, values.micro_batch_size)
-        statistics, is_finite = non_finite.zero_unless_finite(mean)
-        return LocalStatistics(statistics, values.client_weight(samples, is_finite))
-
-    return local_statistics
+    drawn = examples_of_round(parts, round_number, examples)
+    zero = parts.loss.zero(parts.task.model.projector[-1])
+    mean, samples = mean_over_batch(drawn, statistics_of, zero, values.micro_batch_size)
+    statistics, is_finite = non_finite.zero_unless_finite(mean)
+    return LocalStatistics(statistics, values.client_weight(samples, is_finite))
 
 
 def _one_step(
@@ -162,18 +155,13 @@ def scaled_update(delta: Any, scale: tf.Tensor, samples: tf.Tensor) -> LocalUpda
     return LocalUpdate(result, samples, 1 - tf.cast(is_finite, tf.int64))
 
 
-def build_local_update(parts: DCCOParts) -> tff.Computation:
-    """Builds stage 2: (weights, round, statistics, mean w_k, examples) -> `LocalUpdate`."""
+def local_update(
+    parts: DCCOParts, weights: Any, round_number: tf.Tensor, aggregated: Any,
+    mean_weight: tf.Tensor, examples: Any,
+) -> LocalUpdate:  # fmt: skip
+    """Stage 2 of a client, with the cohort's statistics and the mean of the weights w_k."""
     values = parts.hyperparameters
     # One step on all examples needs no copy of the weights, and can use micro-batches.
     train = _one_step if values.is_one_step else _many_steps
-
-    @tff.tensorflow.computation(
-        parts.weights_type, np.int64, parts.statistics_type, np.float32, parts.examples_type
-    )
-    @tf.function(autograph=False)
-    def local_update(weights, round_number, aggregated, mean_weight, examples):
-        delta, samples = train(parts, weights, round_number, aggregated, examples)
-        return scaled_update(delta, values.client_weight(samples, True) / mean_weight, samples)
-
-    return local_update
+    delta, samples = train(parts, weights, round_number, aggregated, examples)
+    return scaled_update(delta, values.client_weight(samples, True) / mean_weight, samples)

@@ -4,11 +4,13 @@ In the first stage, clients send statistics, and the server forms their mean ove
 second, clients train with this mean and send model deltas.
 """
 
+import collections
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import client
@@ -16,13 +18,17 @@ from tff_ssl.algorithms.dcco.parts import (
     DCCOParts,
     build_centre,
     build_round_metrics,
+    centre,
     loss_and_spread,
+    round_metrics,
     with_client_work,
 )
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
 from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.server_step import server_step
+from tff_ssl.templates.stages import Mean, Stage, Upload
 
 # (state, weights, examples) -> a result at the server; for use in a `tff.federated_computation`.
 _Stage = Callable[[tff.Value, tff.Value, tff.Value], Any]
@@ -75,12 +81,66 @@ def with_means(statistics: Any, reference: Means) -> Any:
     return statistics._replace(f=reference.f, g=reference.g)
 
 
-def _build_statistics_stage(
-    parts: DCCOParts,
-    local_statistics: tff.Computation,
-    describe_cohort: Callable[[tff.Value, tff.Value], tff.Value],
-) -> _Stage:
+class CohortRule(NamedTuple):
+    """What the clients receive about their cohort in the second stage, beside its statistics."""
+
+    name: str  #: What it is.
+    first: Any  #: The value before the first round; of every round, if nothing is counted.
+    type: Any  #: Its TFF type.
+    #: A client's weight in stage 1 -> its contributions to sums over the clients, int64 by name;
+    #: None if nothing is counted.
+    counted: Callable[[Any], Mapping[str, Any]] | None = None
+    of: Callable[..., Any] = dict  #: The sums, by name -> the value.
+
+
+class TwoStages(NamedTuple):
+    """The functions of a round of two stages."""
+
+    #: Stage 1 of a client: (parts, weights, round number, reference, examples) ->
+    #: `client.LocalStatistics`.
+    local_statistics: Callable[..., Any]
+    #: Stage 2: (parts, weights, round number, the cohort's statistics, what `cohort` tells,
+    #: examples) -> `client.LocalUpdate`.
+    local_update: Callable[..., Any]
+    cohort: CohortRule
+
+
+def keep_finite(statistics: Any) -> Any:
+    """The statistics for the next round's state, in which second moments of NaN become zeros.
+
+    Without any finite client, they are then those before the first round: a state with NaN could
+    not be saved.
+    """
+    finite, _ = non_finite.zero_unless_finite(statistics)
+    return with_means(finite, Means(statistics.f, statistics.g))
+
+
+def _on_client(function: Callable[..., Any], parts: DCCOParts, *types: Any) -> tff.Computation:
+    """A client's stage as a computation: (weights, round number, what it received, examples)."""
+    graph = tf.function(functools.partial(function, parts), autograph=False)
+    return tff.tensorflow.computation(
+        graph, parts.weights_type, np.int64, *types, parts.examples_type
+    )
+
+
+def _cohort_at_server(
+    parts: DCCOParts, rule: CohortRule, before: tff.Value, weights: tff.Value
+) -> tff.Value:
+    """What the rule tells of the clients with these weights, at the server."""
+    if rule.counted is None:
+        return before
+    counted = tff.federated_map(tff.tensorflow.computation(rule.counted, np.float32), weights)
+    names = tff.structure.name_list(counted.type_signature.member)
+    sums = collections.OrderedDict((name, parts.metric_sum(counted[name])) for name in names)
+    of = tff.tensorflow.computation(
+        lambda sums: rule.of(**sums), collections.OrderedDict.fromkeys(names, np.int64)
+    )
+    return tff.federated_map(of, tff.federated_zip(sums))
+
+
+def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
     """Stage 1: (state, weights, examples) -> state with the cohort's statistics."""
+    local_statistics = _on_client(stages.local_statistics, parts, parts.reference_type)
     centre = build_centre(parts)
     means_of = tff.tensorflow.computation(lambda s: Means(s.f, s.g), parts.statistics_type)
 
@@ -91,7 +151,7 @@ def _build_statistics_stage(
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.weight
         )
-        cohort = describe_cohort(state.cohort, local.weight)
+        cohort = _cohort_at_server(parts, stages.cohort, state.cohort, local.weight)
         statistics = tff.federated_map(centre, (mean.result, reference))
         new_state = ClientWorkState(state.round_number, mean.state, statistics, cohort)
         return tff.federated_zip(new_state)
@@ -99,26 +159,21 @@ def _build_statistics_stage(
     return aggregate_statistics
 
 
-def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Stage:
+def _build_update_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
     """Stage 2: (state, weights, examples) -> `MeasuredProcessOutput` with the model deltas."""
-    round_metrics = build_round_metrics(parts)
-
-    @tff.tensorflow.computation(parts.statistics_type)
-    def keep_finite(statistics):
-        # Without any finite client, second moments are zeros, as in the first round: a state with
-        # NaN could not be saved.
-        finite, _ = non_finite.zero_unless_finite(statistics)
-        return with_means(finite, Means(statistics.f, statistics.g))
+    local_update = _on_client(stages.local_update, parts, parts.statistics_type, stages.cohort.type)
+    metrics_of_round = build_round_metrics(parts)
+    kept = tff.tensorflow.computation(keep_finite, parts.statistics_type)
 
     def update_locally(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
         local = tff.federated_map(local_update, (weights, *shared, client_data))
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
-        metrics = tff.federated_map(round_metrics, (state.statistics, *counts))
+        metrics = tff.federated_map(metrics_of_round, (state.statistics, *counts))
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),
             state.statistics_aggregator,
-            tff.federated_map(keep_finite, state.statistics),
+            tff.federated_map(kept, state.statistics),
             state.cohort,
         )
         return tff.templates.MeasuredProcessOutput(
@@ -126,6 +181,61 @@ def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Sta
         )
 
     return update_locally
+
+
+def _plain_stages(parts: DCCOParts, stages: TwoStages) -> tuple[Stage, Stage]:
+    """Both stages as functions of tensors, with plain means."""
+    rule = stages.cohort
+
+    def received(state):
+        statistics, work = state.client_work.statistics, state.client_work
+        reference = Means(statistics.f, statistics.g)
+        return {
+            "weights": state.global_model_weights, "round": work.round_number,
+            "reference": reference,
+        }  # fmt: skip
+
+    def statistics_of(received, _, examples):
+        local = stages.local_statistics(parts, *received.values(), examples)
+        counts = rule.counted(local.weight) if rule.counted else {}
+        return Upload({"statistics": Mean(*local)}, counts)
+
+    def with_statistics(state, means, counts):
+        work = state.client_work
+        reference = Means(work.statistics.f, work.statistics.g)
+        statistics = centre(parts, means["statistics"].value, reference)
+        cohort = rule.of(**counts) if rule.counted else work.cohort
+        work = work._replace(statistics=statistics, cohort=cohort)
+        return state._replace(client_work=work), loss_and_spread(parts, statistics)
+
+    def received_then(state):
+        work = state.client_work
+        return {
+            "weights": state.global_model_weights, "round": work.round_number,
+            "aggregated": work.statistics, rule.name: work.cohort,
+        }  # fmt: skip
+
+    def update_of(received, _, examples):
+        local = stages.local_update(parts, *received.values(), examples)
+        counts = {"samples": local.samples, "dropped": local.dropped}
+        return Upload({"delta": Mean(*local.result)}, counts)
+
+    def with_update(state, means, counts):
+        work, weights = state.client_work, state.global_model_weights
+        metrics = round_metrics(parts, work.statistics, counts["samples"], counts["dropped"])
+        of_optimizer, weights, of_step = server_step(
+            parts.server_optimizer, state.finalizer, weights, means["delta"].value
+        )
+        work = work._replace(
+            round_number=work.round_number + 1, statistics=keep_finite(work.statistics)
+        )
+        new = state._replace(global_model_weights=weights, client_work=work, finalizer=of_optimizer)
+        return new, {**metrics, **of_step}
+
+    return (
+        Stage("statistics", received, statistics_of, with_statistics),
+        Stage("update", received_then, update_of, with_update),
+    )
 
 
 def _build_statistics_round(
@@ -154,25 +264,14 @@ def _build_statistics_round(
 
 def compose_two_stages(
     parts: DCCOParts,
-    local_statistics: tff.Computation,
-    local_update: tff.Computation,
-    first_cohort: Callable[[], tff.Value],
-    describe_cohort: Callable[[tff.Value, tff.Value], tff.Value],
+    stages: TwoStages,
     with_group_size: Callable[[Any, float], Any] | None = None,
 ) -> StatelessClients:
     """Composes the round of two stages, and each stage as a process of its own.
 
-    Args:
-      parts: Task, means and server step.
-      local_statistics: A client's stage 1: (weights, round number, reference, examples) ->
-        `client.LocalStatistics`.
-      local_update: A client's stage 2: (weights, round number, the cohort's statistics, `cohort`,
-        examples) -> `client.LocalUpdate`.
-      first_cohort: () -> `ClientWorkState.cohort` before the first round, at the server.
-      describe_cohort: (`cohort` of the last round, the clients' weights in stage 1) -> `cohort` of
-        this round, at the server.
-      with_group_size: See `StatelessClients`.
+    For `with_group_size`, see `StatelessClients`; `parts` are task, means and server step.
     """
+    first_cohort = tff.tensorflow.computation(lambda: stages.cohort.first)
 
     @tff.federated_computation
     def initialize():
@@ -181,12 +280,12 @@ def compose_two_stages(
                 tff.federated_value(np.int64(0), tff.SERVER),
                 parts.statistics_mean.initialize(),
                 tff.federated_eval(parts.no_statistics, tff.SERVER),
-                first_cohort(),
+                tff.federated_eval(first_cohort, tff.SERVER),
             )
         )
 
-    aggregate_statistics = _build_statistics_stage(parts, local_statistics, describe_cohort)
-    update_locally = _build_update_stage(parts, local_update)
+    aggregate_statistics = _build_statistics_stage(parts, stages)
+    update_locally = _build_update_stage(parts, stages)
     received = (parts.at_clients(t) for t in (parts.weights_type, parts.examples_type))
     work_type = (initialize.type_signature.result, *received)
 
@@ -226,4 +325,5 @@ def compose_two_stages(
             "update": composed(next_update),
         },
         with_group_size=with_group_size,
+        plain_stages=_plain_stages(parts, stages),
     )

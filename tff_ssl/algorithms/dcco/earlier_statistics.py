@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -37,65 +36,52 @@ def paired_type(statistics_type: tff.Type) -> tff.types.StructWithPythonType:
     return tff.types.StructWithPythonType(fields, PairedStatistics)
 
 
-def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
-    """Builds () -> `Earlier` before the first round."""
-
-    @tff.tensorflow.computation
-    def initial_earlier():
-        zero = parts.loss.zero(parts.task.model.projector[-1])
-        weights = parts.initial_weights(0) if parts.hyperparameters.pairs_models else ()
-        return Earlier(tf.constant(-1, tf.int64), zero, weights)
-
-    return initial_earlier
+def initial_earlier(parts: DCCOParts) -> Earlier:
+    """`Earlier` before the first round."""
+    zero = parts.loss.zero(parts.task.model.projector[-1])
+    weights = parts.initial_weights(0) if parts.hyperparameters.pairs_models else ()
+    return Earlier(tf.constant(-1, tf.int64), zero, weights)
 
 
-def build_moving_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
-    """Builds the server's moving average: (round number, earlier, cohort's statistics) -> earlier.
+def moving_average(
+    parts: DCCOParts, round_number: tf.Tensor, earlier: Earlier, current: Any
+) -> Earlier:
+    """The server's moving average of the cohorts' statistics.
 
     All statistics are centred. The weights of the result are still the earlier ones.
     """
     hyperparameters = parts.hyperparameters
-
-    @tff.tensorflow.computation(np.int64, earlier_type, parts.statistics_type)
-    def moving_average(round_number, earlier, current):
-        m = tf.where(earlier.round_number < 0, 0.0, hyperparameters.statistics_momentum)
-        moved = _weighted_sum(m, earlier.statistics, 1 - m, current)
-        if hyperparameters.pairs_models:
-            moved = moved._replace(f=current.f, g=current.g)
-        is_finite, kept = _keep_finite(moved, earlier.statistics)
-        number = tf.where(is_finite, round_number, earlier.round_number)
-        return Earlier(number, kept, earlier.weights)
-
-    return moving_average
+    m = tf.where(earlier.round_number < 0, 0.0, hyperparameters.statistics_momentum)
+    moved = _weighted_sum(m, earlier.statistics, 1 - m, current)
+    if hyperparameters.pairs_models:
+        moved = moved._replace(f=current.f, g=current.g)
+    is_finite, kept = _keep_finite(moved, earlier.statistics)
+    number = tf.where(is_finite, round_number, earlier.round_number)
+    return Earlier(number, kept, earlier.weights)
 
 
-def build_moved_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
-    """Builds the average of `paired_moments`, which follows the model.
+def moved_average(
+    parts: DCCOParts, round_number: tf.Tensor, earlier: Earlier, average: Any,
+    cohort: PairedStatistics,
+) -> tuple[Any, Earlier]:  # fmt: skip
+    """The average of `paired_moments`, which follows the model: (average, earlier).
 
-    It is (round number, earlier, average, cohort's `PairedStatistics`) -> (average, earlier). All
-    statistics are centred. The weights of the result are still the earlier ones.
+    All statistics are centred. The weights of the result are still the earlier ones.
     """
     momentum = parts.hyperparameters.statistics_momentum
-
-    @tff.tensorflow.computation(
-        np.int64, earlier_type, parts.statistics_type, paired_type(parts.statistics_type)
+    current, before = cohort
+    # In round 0, there is neither an earlier model nor an average.
+    m = tf.where(earlier.round_number < 0, 0.0, momentum)
+    share = tf.where(earlier.round_number < 0, 0.0, 1.0)
+    moves = _weighted_sum(share, current, -share, before)
+    moved = _weighted_sum(m, _weighted_sum(1.0, average, 1.0, moves), 1 - m, current)
+    expected = _plausible(parts, _weighted_sum(1.0, moved, 1.0, moves))
+    means = {"f": current.f, "g": current.g}
+    is_finite, (moved, expected) = _keep_finite(
+        (moved._replace(**means), expected._replace(**means)), (average, earlier.statistics)
     )
-    def moved_average(round_number, earlier, average, cohort):
-        current, before = cohort
-        # In round 0, there is neither an earlier model nor an average.
-        m = tf.where(earlier.round_number < 0, 0.0, momentum)
-        share = tf.where(earlier.round_number < 0, 0.0, 1.0)
-        moves = _weighted_sum(share, current, -share, before)
-        moved = _weighted_sum(m, _weighted_sum(1.0, average, 1.0, moves), 1 - m, current)
-        expected = _plausible(parts, _weighted_sum(1.0, moved, 1.0, moves))
-        means = {"f": current.f, "g": current.g}
-        is_finite, (moved, expected) = _keep_finite(
-            (moved._replace(**means), expected._replace(**means)), (average, earlier.statistics)
-        )
-        number = tf.where(is_finite, round_number, earlier.round_number)
-        return moved, Earlier(number, expected, earlier.weights)
-
-    return moved_average
+    number = tf.where(is_finite, round_number, earlier.round_number)
+    return moved, Earlier(number, expected, earlier.weights)
 
 
 def _weighted_sum(a: Any, x: Any, b: Any, y: Any) -> Any:

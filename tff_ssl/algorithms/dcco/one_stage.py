@@ -68,6 +68,7 @@ twice if it keeps nothing between the stages, and once otherwise.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -81,14 +82,17 @@ from tff_ssl.algorithms.dcco.earlier_statistics import PairedStatistics
 from tff_ssl.algorithms.dcco.parts import (
     DCCOHyperparameters,
     DCCOParts,
-    build_centre,
     build_parts,
     build_round_metrics,
+    centre,
+    round_metrics,
     with_client_work,
 )
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.server_step import server_step
+from tff_ssl.templates.stages import Mean, Stage, Upload
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import where
 
@@ -135,39 +139,43 @@ class ClientWorkState(NamedTuple):
     earlier: Any  #: What the clients of the next round receive from earlier rounds.
 
 
+def averaged(
+    parts: DCCOParts, work: ClientWorkState, mean: Any
+) -> tuple[Any, Any, earlier_statistics.Earlier]:
+    """The cohort's centred statistics, and the new `average` and `earlier`, from its mean."""
+    reference, before = work.earlier.means, (parts, work.round_number, work.earlier)
+    if not parts.hyperparameters.moves_moments:
+        current = centre(parts, mean, reference)
+        return current, work.average, earlier_statistics.moving_average(*before, current)
+    pair = PairedStatistics(*(centre(parts, m, reference) for m in (mean.current, mean.before)))
+    average, earlier = earlier_statistics.moved_average(*before, work.average, pair)
+    return pair.current, average, earlier
+
+
 def _build_averaged(
-    parts: DCCOParts, earlier_type: tff.Type
-) -> Callable[[tff.Value, tff.Value], tuple[tff.Value, tff.Value, tff.Value]]:
-    """Builds (state, the cohort's mean) -> its centred statistics, new `average` and `earlier`."""
-    centre = build_centre(parts)
-    reference_of = tff.tensorflow.computation(lambda earlier: earlier.means, earlier_type)
-    moves = parts.hyperparameters.moves_moments
-    build = (
-        earlier_statistics.build_moved_average if moves else earlier_statistics.build_moving_average
+    parts: DCCOParts, work_type: tff.Type, mean_type: tff.Type
+) -> Callable[[tff.Value, tff.Value], tff.Value]:
+    """Builds `averaged` at the server: (state, the cohort's mean) -> the three results."""
+
+    @tff.tensorflow.computation(
+        work_type.round_number, work_type.average, work_type.earlier, mean_type
     )
-    average = build(parts, earlier_type)
+    def computation(round_number, average, earlier, mean):
+        return averaged(parts, ClientWorkState(round_number, (), average, earlier), mean)
 
-    def averaged(state, mean):
-        reference = tff.federated_map(reference_of, state.earlier)
-        before = (state.round_number, state.earlier)
-        if not moves:
-            current = tff.federated_map(centre, (mean, reference))
-            return current, state.average, tff.federated_map(average, (*before, current))
-        pair = [tff.federated_map(centre, (m, reference)) for m in (mean.current, mean.before)]
-        arguments = (*before, state.average, PairedStatistics(*pair))
-        moved = tff.federated_map(average, arguments)
-        return pair[0], moved[0], moved[1]
-
-    return averaged
+    return lambda state, mean: tff.federated_map(
+        computation, (state.round_number, state.average, state.earlier, mean)
+    )
 
 
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
     """Builds `initialize` and `next` of a `ClientWorkProcess`."""
-    initial_earlier = earlier_statistics.build_initial_earlier(parts)
-    earlier_type = initial_earlier.type_signature.result
-    local_round = one_stage_client.build_local_round(parts, earlier_type)
-    averaged = _build_averaged(parts, earlier_type)
-    round_metrics = build_round_metrics(parts)
+    initial_earlier = tff.tensorflow.computation(lambda: earlier_statistics.initial_earlier(parts))
+    local_round = tff.tensorflow.computation(
+        tf.function(functools.partial(one_stage_client.local_round, parts), autograph=False),
+        parts.weights_type, np.int64, initial_earlier.type_signature.result, parts.examples_type,
+    )  # fmt: skip
+    metrics_of_round = build_round_metrics(parts)
     no_average = parts.no_statistics
     if not parts.hyperparameters.moves_moments:
         no_average = tff.tensorflow.computation(lambda: ())
@@ -183,10 +191,13 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
             )
         )
 
+    work_type = initialize.type_signature.result
+    averaged_at_server = _build_averaged(
+        parts, work_type.member, local_round.type_signature.result.statistics
+    )
+
     @tff.federated_computation(
-        initialize.type_signature.result,
-        parts.at_clients(parts.weights_type),
-        parts.at_clients(parts.examples_type),
+        work_type, parts.at_clients(parts.weights_type), parts.at_clients(parts.examples_type)
     )
     def next_work(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.earlier))
@@ -194,12 +205,13 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
-        statistics, average, earlier = averaged(state, mean.result)
+        results = averaged_at_server(state, mean.result)
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
-            tff.federated_map(next_round_number, state.round_number), mean.state, average, earlier
-        )
-        metrics = tff.federated_map(round_metrics, (statistics, *counts))
+            tff.federated_map(next_round_number, state.round_number),
+            mean.state, results[1], results[2],
+        )  # fmt: skip
+        metrics = tff.federated_map(metrics_of_round, (results[0], *counts))
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(new_state), local.result, metrics
         )
@@ -207,16 +219,22 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     return initialize, next_work
 
 
+def with_model(
+    round_number: tf.Tensor, earlier: earlier_statistics.Earlier, weights: Any
+) -> earlier_statistics.Earlier:
+    """`earlier`, with the model of this round if the statistics are of this round."""
+    is_new = tf.equal(earlier.round_number, round_number)
+    return earlier._replace(weights=where(is_new, weights, earlier.weights))
+
+
 def _keep_weights(
     parts: DCCOParts, process: tff.learning.templates.LearningProcess
 ) -> tff.learning.templates.LearningProcess:
     """The round, in which the server also keeps the model to which the new statistics belong."""
     earlier_type = process.initialize.type_signature.result.member.client_work.earlier
-
-    @tff.tensorflow.computation(np.int64, earlier_type, parts.weights_type)
-    def with_weights(round_number, earlier, weights):
-        is_new = tf.equal(earlier.round_number, round_number)
-        return earlier._replace(weights=where(is_new, weights, earlier.weights))
+    with_weights = tff.tensorflow.computation(
+        with_model, np.int64, earlier_type, parts.weights_type
+    )
 
     @tff.federated_computation(
         process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
@@ -237,6 +255,41 @@ def _keep_weights(
     return tff.learning.templates.LearningProcess(
         process.initialize, next_round, process.get_model_weights, process.set_model_weights
     )
+
+
+def _plain_stage(parts: DCCOParts) -> Stage:
+    """The round as functions of tensors, with plain means."""
+
+    def received(state):
+        work = state.client_work
+        return {
+            "weights": state.global_model_weights, "round": work.round_number,
+            "earlier": work.earlier,
+        }  # fmt: skip
+
+    def work(received, _, examples):
+        weights, number, earlier = received.values()
+        local = one_stage_client.local_round(parts, weights, number, earlier, examples)
+        delta = Mean(*local.result)
+        means = {"statistics": Mean(local.statistics, delta.weight), "delta": delta}
+        return Upload(means, {"samples": local.samples, "dropped": local.dropped})
+
+    def finish(state, means, counts):
+        before, weights = state.client_work, state.global_model_weights
+        statistics, average, earlier = averaged(parts, before, means["statistics"].value)
+        if parts.hyperparameters.pairs_models:
+            earlier = with_model(before.round_number, earlier, weights)
+        of_optimizer, weights, of_step = server_step(
+            parts.server_optimizer, state.finalizer, weights, means["delta"].value
+        )
+        work = before._replace(
+            round_number=before.round_number + 1, average=average, earlier=earlier
+        )
+        new = state._replace(global_model_weights=weights, client_work=work, finalizer=of_optimizer)
+        metrics = round_metrics(parts, statistics, counts["samples"], counts["dropped"])
+        return new, {**metrics, **of_step}
+
+    return Stage("update", received, work, finish)
 
 
 def build_dcco_one_stage(
@@ -275,4 +328,5 @@ def build_dcco_one_stage(
             initialize.type_signature.result.member.earlier,
         ),
         uploads=(sent, parts.weights_type.trainable),
+        plain_stages=(_plain_stage(parts),),
     )

@@ -4,7 +4,6 @@ import collections
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -47,6 +46,7 @@ def _encode_with_both(
         encodings = encode(parts, earlier.weights, round_number, batch)
         moves = now - tf.stack(encodings, 1)
         total = tf.math.unsorted_segment_sum(moves, batch["segment"], count)
+        total = tf.ensure_shape(total, [clients.sizes.shape[0], 2, d])  # One client's is known.
         mean = total / tf.cast(tf.shape(now)[0], tf.float32)
         return mean, parts.loss.of_batch(*encodings, earlier.means)
 
@@ -129,29 +129,24 @@ _CLIENT_WORK: dict[str, Callable[..., _ClientWork]] = {
 }
 
 
-def build_local_round(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
-    """Builds the client's work: (weights, round number, earlier, examples) -> `LocalRound`."""
+def local_round(
+    parts: DCCOParts, weights: Any, round_number: tf.Tensor, earlier: Earlier, examples: Any
+) -> LocalRound:
+    """The client's work in a round."""
     values, d = parts.hyperparameters, parts.task.model.projector[-1]
-    work = _CLIENT_WORK[values.variant]
-
-    @tff.tensorflow.computation(parts.weights_type, np.int64, earlier_type, parts.examples_type)
-    @tf.function(autograph=False)
-    def local_round(weights, round_number, earlier, examples):
-        drawn = examples_of_round(parts, round_number, examples)
-        everything, statistics_and_gradient, before = work(
-            parts, weights, round_number, earlier, drawn
-        )
-        zeros = (parts.loss.zero(d), tf.nest.map_structure(tf.zeros_like, weights.trainable))
-        (statistics, gradient), samples = mean_over_batch(
-            everything, statistics_and_gradient, zeros, values.micro_batch_size
-        )
-        if values.moves_moments:
-            statistics = PairedStatistics(statistics, before)
-        (statistics, gradient), is_finite = non_finite.zero_unless_finite((statistics, gradient))
-        rate = tf.where(earlier.round_number < 0, 0.0, values.client_learning_rate)
-        delta = tf.nest.map_structure(lambda g: rate * g, gradient)
-        weight = values.client_weight(samples, is_finite)
-        result = tff.learning.templates.ClientResult(delta, weight)
-        return LocalRound(result, statistics, samples, 1 - tf.cast(is_finite, tf.int64))
-
-    return local_round
+    drawn = examples_of_round(parts, round_number, examples)
+    everything, statistics_and_gradient, before = _CLIENT_WORK[values.variant](
+        parts, weights, round_number, earlier, drawn
+    )
+    zeros = (parts.loss.zero(d), tf.nest.map_structure(tf.zeros_like, weights.trainable))
+    (statistics, gradient), samples = mean_over_batch(
+        everything, statistics_and_gradient, zeros, values.micro_batch_size
+    )
+    if values.moves_moments:
+        statistics = PairedStatistics(statistics, before)
+    (statistics, gradient), is_finite = non_finite.zero_unless_finite((statistics, gradient))
+    rate = tf.where(earlier.round_number < 0, 0.0, values.client_learning_rate)
+    delta = tf.nest.map_structure(lambda g: rate * g, gradient)
+    weight = values.client_weight(samples, is_finite)
+    result = tff.learning.templates.ClientResult(delta, weight)
+    return LocalRound(result, statistics, samples, 1 - tf.cast(is_finite, tf.int64))

@@ -186,18 +186,21 @@ def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
     )
 
 
+def centre(parts: DCCOParts, statistics: Any, reference: Means) -> Any:
+    """The cohort's statistics about a reference as centred statistics."""
+    centred = parts.loss.centred(statistics, reference)
+    # Without any finite client, the next round has the same reference.
+    pairs = ((centred.f, reference.f), (centred.g, reference.g))
+    f, g = (tf.where(tf.math.is_finite(mean), mean, kept) for mean, kept in pairs)
+    return centred._replace(f=f, g=g)
+
+
 def build_centre(parts: DCCOParts) -> tff.Computation:
-    """Builds (cohort's statistics about a reference, the reference) -> centred statistics."""
-
-    @tff.tensorflow.computation(parts.statistics_type, parts.reference_type)
-    def centre(statistics, reference):
-        centred = parts.loss.centred(statistics, reference)
-        # Without any finite client, the next round has the same reference.
-        pairs = ((centred.f, reference.f), (centred.g, reference.g))
-        f, g = (tf.where(tf.math.is_finite(mean), mean, kept) for mean, kept in pairs)
-        return centred._replace(f=f, g=g)
-
-    return centre
+    """`centre` as a computation: (statistics about a reference, reference) -> statistics."""
+    return tff.tensorflow.computation(
+        lambda statistics, reference: centre(parts, statistics, reference),
+        parts.statistics_type, parts.reference_type,
+    )  # fmt: skip
 
 
 def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
@@ -206,13 +209,19 @@ def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDic
     return collections.OrderedDict(**terms, encoding_std=parts.loss.encoding_std(statistics))
 
 
+def round_metrics(
+    parts: DCCOParts, statistics: Any, samples: tf.Tensor, dropped: tf.Tensor
+) -> collections.OrderedDict[str, Any]:
+    """Metrics of a round, with the numbers of its samples and of dropped clients."""
+    metrics = loss_and_spread(parts, statistics)
+    metrics.update(samples=samples, dropped_clients=dropped)
+    return metrics
+
+
 def build_round_metrics(parts: DCCOParts) -> tff.Computation:
     """Builds (centred statistics, number of samples, of dropped clients) -> metrics of a round."""
 
-    @tff.tensorflow.computation(parts.statistics_type, np.int64, np.int64)
-    def round_metrics(statistics, samples, dropped):
-        metrics = loss_and_spread(parts, statistics)
-        metrics.update(samples=samples, dropped_clients=dropped)
-        return metrics
-
-    return round_metrics
+    return tff.tensorflow.computation(
+        lambda statistics, samples, dropped: round_metrics(parts, statistics, samples, dropped),
+        parts.statistics_type, np.int64, np.int64,
+    )  # fmt: skip

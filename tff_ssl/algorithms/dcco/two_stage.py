@@ -56,7 +56,6 @@ NaN. Batch norm is rejected, since each layer would need one more communication 
 """
 
 import collections
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,30 +64,28 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import client, composition
-from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters, DCCOParts, build_parts
+from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters, build_parts
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.task import Task
 
 
-@tff.tensorflow.computation(np.float32)
-def _counts(weight):
+def _counts(weight: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
     """A client's contributions to the numbers of examples and of clients, from its weight N_k."""
     samples = tf.cast(weight, tf.int64)
     return collections.OrderedDict(samples=samples, clients=tf.minimum(samples, 1))
 
 
-@tff.tensorflow.computation(np.int64, np.int64)
-def _ratio(samples, clients):
+def _mean_weight(samples: tf.Tensor, clients: tf.Tensor) -> tf.Tensor:
+    """Mean weight w_k of the clients that contribute to the statistics, float32."""
     return tf.cast(samples / tf.maximum(clients, 1), tf.float32)
 
 
-def mean_weight(parts: DCCOParts, before: tff.Value, weights: tff.Value) -> tff.Value:
-    """Mean weight w_k of the clients that contribute to the statistics, float32, at the server."""
-    if parts.hyperparameters.client_weighting != "examples":
-        return before  # Every weight is 1.
-    counts = tff.federated_map(_counts, weights)
-    sums = (parts.metric_sum(counts.samples), parts.metric_sum(counts.clients))
-    return tff.federated_map(_ratio, sums)
+def cohort_rule(hyperparameters: DCCOHyperparameters) -> composition.CohortRule:
+    """Clients receive the mean weight w_k of their cohort, which is 1 if all weights are."""
+    rule = composition.CohortRule("mean_weight", np.float32(1.0), np.float32)
+    if hyperparameters.client_weighting == "examples":
+        return rule._replace(counted=_counts, of=_mean_weight)
+    return rule
 
 
 def with_group_size(state: Any, ratio: float) -> Any:
@@ -134,11 +131,7 @@ def build_dcco(
         task, hyperparameters or DCCOHyperparameters(), server_optimizer, statistics_aggregator,
         update_aggregator, metric_sum,
     )  # fmt: skip
-    return composition.compose_two_stages(
-        parts,
-        client.build_local_statistics(parts),
-        client.build_local_update(parts),
-        lambda: tff.federated_value(np.float32(1.0), tff.SERVER),
-        functools.partial(mean_weight, parts),
-        with_group_size,
+    stages = composition.TwoStages(
+        client.local_statistics, client.local_update, cohort_rule(parts.hyperparameters)
     )
+    return composition.compose_two_stages(parts, stages, with_group_size)

@@ -58,6 +58,7 @@ from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import one_tower, where
+from tff_ssl.views import seeds
 
 _SALT = 6  # Separates the draws of clusters from the draws of clients' batches.
 _FOUNDING = 0.25  # Probability with which a client goes to an empty cluster.
@@ -149,7 +150,7 @@ class FeatARCClient(PrintedClient):
 
     def _draws(self, client: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Two random numbers of a client for a number such as the round, float32 [2] in [0, 1)."""
-        key = tf.constant([self.training.seed, _SALT], tf.int64)
+        key = tf.stack([seeds.current(self.training.seed), tf.constant(_SALT, tf.int64)])
         for value in (client, number):
             key = tf.random.experimental.stateless_fold_in(key, tf.cast(value, tf.int64))
         return tf.random.stateless_uniform([2], key)

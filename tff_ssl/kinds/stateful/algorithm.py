@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower, RunSetting
 from tff_ssl.kinds.stateful.simulation import StatefulClientsRun
@@ -29,6 +30,7 @@ from tff_ssl.templates.client_output import ClientOutput, output_if_finite, serv
 from tff_ssl.templates.local_training import LocalModel, LocalTraining
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.stages import Mean, Stage, Upload
 
 
 class ServerState(NamedTuple):
@@ -70,6 +72,13 @@ class StatefulClients(FederatedAlgorithm):
     local_weights: Callable[[Any], Weights] | None
     downloads: Sequence[tff.Type]  #: Types that a client receives in a round.
     uploads: Sequence[tff.Type]  #: Types that a client sends in a round.
+    #: The round as functions of tensors; empty if the server needs more than the means.
+    plain_stages: Sequence[Stage] = ()
+
+    def initial_states(self, seed: int, trained: Any = None) -> tuple[Any, Any]:
+        model = self.initial_model(seed) if trained is None else trained.server.model
+        server = self.process.initialize()._replace(model=tree.map_structure(np.asarray, model))
+        return server, tree.map_structure(np.asarray, self.initial_client_state(seed))
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         process = self.process
@@ -278,4 +287,33 @@ def build_stateful_clients(
             *(update.update for update in updates[: 1 if communicates else 0]),
             *([output_type.rows] if collects_from else []),
         ),
+        plain_stages=() if further else (_plain_stage(client_work, server_update),),
     )
+
+
+def _plain_stage(
+    client_work: Callable[..., ClientOutput], server_update: Callable[..., Any]
+) -> Stage:
+    """The round as functions of tensors, with plain means; see `build_stateful_clients`."""
+    counts = ("samples", "dropped")
+
+    def received(state):
+        name = "weights" if isinstance(state.model, Weights) else "model"
+        return {name: state.model, "round": state.round_number}
+
+    def work(received, state, examples):
+        output = client_work(*received.values(), state, examples)
+        metrics = dict(output.metrics)
+        weight = metrics.pop("weight")
+        means = {f"sent_{i}": Mean(*update) for i, update in enumerate(output.updates)}
+        means |= {name: Mean(metrics[name], weight) for name in metrics if name not in counts}
+        return Upload(means, {name: metrics[name] for name in counts}, output.state)
+
+    def finish(state, means, sums):
+        updates = [mean for name, mean in means.items() if name.startswith("sent_")]
+        model = server_update(state.model, tuple(mean.value for mean in updates))
+        metrics = {name: m.value for name, m in means.items() if not name.startswith("sent_")}
+        metrics |= {"samples": sums["samples"], "dropped_clients": sums["dropped"]}
+        return state._replace(round_number=state.round_number + 1, model=model), metrics
+
+    return Stage("update", received, work, finish)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
-import tree
 
 from tff_ssl.kinds.server_rounds import ServerRun
 from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
@@ -57,15 +56,12 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
 
     def initialize(self, seed: int) -> StatefulClientsState:
-        self._states = state_files.ClientStates(
-            self.folder / "client_states", self._algorithm.initial_client_state(seed)
-        )
+        server, of_client = self._algorithm.initial_states(seed)
+        self._states = state_files.ClientStates(self.folder / "client_states", of_client)
         self.stores = [self._states]
         self._next = self._sliced or self._compose(self._states)
-        first = self._algorithm.process.initialize()
-        model = tree.map_structure(np.asarray, self._algorithm.initial_model(seed))
         versions = np.full(len(self._run.setting.client_sizes), state_files.NEVER, np.int64)
-        return StatefulClientsState(first._replace(model=model), versions)
+        return StatefulClientsState(server, versions)
 
     def _compose(self, states: state_files.ClientStates) -> tff.Computation:
         """The round with files of states: (server, paths to read, paths to write, indices)."""

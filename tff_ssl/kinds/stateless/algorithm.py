@@ -8,12 +8,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow_federated as tff
 
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower, RunSetting
 from tff_ssl.kinds.stateless.simulation import StatelessClientsRun
 from tff_ssl.models.two_towers import Model
 from tff_ssl.templates import message_sizes
+from tff_ssl.templates.stages import Stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +35,20 @@ class StatelessClients(FederatedAlgorithm):
     uploads: Sequence[tff.Type]
     #: Composes `stages`, which takes a second or more and which most runs do not need.
     compose_stages: Callable[[], Mapping[str, tff.learning.templates.LearningProcess]] = dict
+    #: The stages of a round as functions of tensors; empty if there are none.
+    plain_stages: Sequence[Stage] = ()
     #: (state between two stages, r) -> the state for a second stage whose groups of folded clients
     #: have r times the clients of the first stage's groups on average. None if clients are not
     #: folded, or the state does not depend on their number.
     with_group_size: Callable[[Any, float], Any] | None = None
+
+    def initial_states(self, seed: int, trained: Any = None) -> tuple[Any, Any]:
+        weights = self.initial_weights(seed) if trained is None else trained.global_model_weights
+        groups = (weights.trainable, weights.non_trainable)
+        given = tff.learning.models.ModelWeights(
+            *(tuple(np.asarray(w) for w in group) for group in groups)
+        )
+        return self.process.set_model_weights(self.process.initialize(), given), ()
 
     @functools.cached_property
     def stages(self) -> Mapping[str, tff.learning.templates.LearningProcess]:

@@ -49,13 +49,7 @@ class StatelessClientsSimulation(Simulation):
         self._multiple = _GROUPS if run.participation.varies or self._dropouts.dropout else 1
 
     def initialize(self, seed: int) -> Any:
-        initial = self._algorithm.initial_weights(seed)
-        groups = (initial.trainable, initial.non_trainable)
-        weights = tff.learning.models.ModelWeights(
-            *(tuple(np.asarray(w) for w in group) for group in groups)
-        )
-        process = self._algorithm.process
-        return process.set_model_weights(process.initialize(), weights)
+        return self._algorithm.initial_states(seed)[0]
 
     def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
         invited = self._run.participation.cohorts(round_number)
