@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -59,7 +59,10 @@ class Deployment:
         for name in ("home", "logs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        connection = {"address": f"{HOST}:{self._port}", "root-certificates": self._at("authority.crt")}
+        connection = {
+            "address": f"{HOST}:{self._port}",
+            "root-certificates": self._at("authority.crt"),
+        }
         lines = [f"{name} = {json.dumps(value)}" for name, value in connection.items()]
         text = "\n".join(["[superlink]", 'default = "link"', "[superlink.link]", *lines])
         (folder / "home" / "config.toml").write_text(text)
@@ -83,7 +86,11 @@ class Deployment:
         arguments = ["--host", HOST, "--port", str(self._port), "--enable-supernode-auth"]
         arguments += ["--ssl-ca-certfile", self._at("authority.crt")]
         arguments += ["--ssl-certfile", self._at("link.crt"), "--ssl-keyfile", self._at("link.key")]
-        arguments += ["--database", self._at("link.db"), "--disable-runtime-dependency-installation"]
+        arguments += [
+            "--database",
+            self._at("link.db"),
+            "--disable-runtime-dependency-installation",
+        ]
         process = self._start("superlink", "flower-superlink", *arguments)
         self.link = process
         wait_for_port(process, self._port, self._at("logs/superlink.log"))

@@ -1,4 +1,4 @@
-"""The files of a run: the nodes' images, the plan of its rounds, and what the server has written."""
+"""The files of a run: images of the nodes, the plan of the rounds, and what the server wrote."""
 
 import json
 import pathlib

@@ -12,7 +12,6 @@ from multiprocessing.connection import Listener
 
 from tff_ssl import client
 
-
 _LOST = (OSError, EOFError, AuthenticationError)
 
 

@@ -2,8 +2,8 @@
 
 The run's folder has `client/`, the client package, and `plan.json`: `nodes` (`id` and `clients` of
 each node), `cohorts` (the clients of each round), `seed`, `timeout`, `start_seconds` and
-`max_dropped`. The app writes `state.npz`, the server's state, and `rounds.json`, the metrics of each round. If they are
-there, it continues after their last round.
+`max_dropped`. The app writes `state.npz`, the server's state, and `rounds.json`, the metrics of
+each round. If they are there, it continues after their last round.
 """
 
 import json
