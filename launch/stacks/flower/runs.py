@@ -62,7 +62,7 @@ def run(config: Any) -> None:
     result = _result(folder, progress, before, status, config)
     result["flower"] = _probe(built, dataset, weights)
     if config.compare:
-        result |= _simulate(folder, weights, config)
+        result |= _simulate(folder, config)
     run_folder.write_json(folder / "result.json", result)
     print(f"\n{_describe(result)}\n\nwritten to {folder}/: result.json, encoder/, client/")
 
@@ -192,7 +192,7 @@ def _result(
     }
 
 
-def _simulate(folder: pathlib.Path, weights: Weights, config: RunConfig) -> dict[str, Any]:
+def _simulate(folder: pathlib.Path, config: RunConfig) -> dict[str, Any]:
     """Trains in a simulation in `simulation/`, and compares."""
     simulation = folder / "simulation"
     names = set(config.given) & settings.settings(RunConfig, "pretrain").keys() - _OWN_FLAGS
@@ -204,10 +204,10 @@ def _simulate(folder: pathlib.Path, weights: Weights, config: RunConfig) -> dict
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise TrainingError(f"the simulation ended: {done.stderr.strip().splitlines()[-1]}")
-    theirs = encoder_weights.read(simulation / "encoder").weights
+    ours, theirs = (encoder_weights.read(run / "encoder").weights for run in (folder, simulation))
     metrics = checked_files.read_metrics(simulation / "metrics.csv")
     return {
-        "largest_difference_to_simulation": largest_difference(weights, theirs),
+        "largest_difference_to_simulation": largest_difference(ours, theirs),
         "simulation_seconds_per_round": statistics.median(m["seconds"] for m in metrics),
         "simulation": checked_files.read_json(simulation / "result.json"),
     }
