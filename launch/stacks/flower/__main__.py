@@ -28,11 +28,13 @@ class FlowerConfig(RunConfig):
       workers: Number of processes that keep TensorFlow and the client package loaded, and that the
         nodes of this machine share. Default: one for each node, at most one for each core. 0: every
         message loads TensorFlow anew.
+      secure: Add the nodes' sums by Flower's SecAgg+, which takes four messages for one.
       compare: Also train in a simulation with the same seed, and compare.
     """
 
     nodes: int = flag(4, 1)
     workers: int | None = flag(None, 0)
+    secure: bool = False
     compare: bool = True
 
 

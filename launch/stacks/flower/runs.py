@@ -32,7 +32,7 @@ _ROOT = pathlib.Path(__file__).parents[3]
 _LOOK_SECONDS = 0.5  # Between two looks at what the server has written.
 _STATUS_SECONDS = 30  # Between two questions to Flower whether the run goes on.
 # Flags of the simulation that are not those of the run.
-_OWN_FLAGS = {"output_dir", "resume", "runtime", "round_timeout", "nodes", "workers", "compare"}
+_OWN_FLAGS = {"output_dir", "resume", "runtime", "round_timeout"}
 
 
 def run(config: Any) -> None:
@@ -102,7 +102,7 @@ def _train(
             flower.start_node(node, **own, **worker)
         run_files.write_plan(
             folder, flower.node_ids, clients, cohorts, seed=config.seed,
-            timeout=values.round_timeout, max_dropped=values.max_dropped,
+            timeout=values.round_timeout, max_dropped=values.max_dropped, secure=config.secure,
         )  # fmt: skip
         return _follow(flower, flower.start_run(folder), folder, config.rounds)
 

@@ -154,6 +154,18 @@ def test_bad_values_and_a_slow_node_leave_rounds_without_them(federation):
     assert [metrics["dropped_clients"] for metrics in progress.rounds] == [1, 2, 1, 0]
 
 
+def test_secure_sums_are_those_of_a_plain_run(federation):
+    one = federation(3, [(5, "update")])
+    one.run([[0, 1, 2, 4], [3, 4, 5]], secure=True, timeout=240)
+    waits = one.folder / "client" / "waits"
+    one.wait_for(waits.exists)
+    one.flower.kill(one.flower.nodes[2])  # Its masks are recovered from the others' shares.
+    progress = one.wait_for_rounds(2)
+    reports = [([0, 1, 2, 4], [0, 1, 2, 4]), ([3, 4, 5], [3, 4])]
+    np.testing.assert_allclose(progress.state["weights"], one.expected(reports), atol=1e-6)
+    assert [metrics["dropped_clients"] for metrics in progress.rounds] == [0, 1]
+
+
 def test_nodes_killed_between_and_during_stages(federation):
     one = federation(4, [(1, "statistics"), (3, "update")])
     cohorts = [[0, 1, 2], [0, 3], [0, 1]]

@@ -15,11 +15,12 @@ from typing import Any
 import memories
 import numpy as np
 import records
+import secure_sums
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from memories import Arrays
 
-app = ClientApp()
+app = ClientApp(mods=[secure_sums.secure_mod])
 
 
 @app.train()

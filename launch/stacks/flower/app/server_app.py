@@ -1,9 +1,9 @@
 """The app on the server: runs the rounds of `plan.json`, with a checkpoint after each.
 
 The run's folder has `client/`, the client package, and `plan.json`: `nodes` (`id` and `clients` of
-each node), `cohorts` (the clients of each round), `seed`, `timeout`, `start_seconds` and
-`max_dropped`. The app writes `state.npz`, the server's state, and `rounds.json`, the metrics of
-each round. If they are there, it continues after their last round.
+each node), `cohorts` (the clients of each round), `seed`, `timeout`, `start_seconds`,
+`max_dropped` and `secure`. The app writes `state.npz`, the server's state, and `rounds.json`, the
+metrics of each round. If they are there, it continues after their last round.
 """
 
 import json
@@ -32,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     package = client.load(folder / "client")
     clients = {int(node["id"]): node["clients"] for node in plan["nodes"]}
-    nodes = Nodes(grid, clients, dict.fromkeys(clients, -1), plan["timeout"])
+    nodes = Nodes(grid, context, clients, dict.fromkeys(clients, -1), plan["timeout"])
     state, metrics = _restore(folder, package, nodes)
     _wait_for_nodes(nodes, plan["start_seconds"])
     for number in range(len(metrics), len(plan["cohorts"])):

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import records
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+import secure_sums
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 from memories import Arrays
@@ -32,19 +33,28 @@ class Nodes:
     """
 
     grid: Grid
+    context: Context
     clients: Mapping[int, list[int]]
     counted: dict[int, int]
     timeout: float | None
 
-    def ask(self, stage: str, down: Arrays, task: dict[str, Any], cohort: Mapping[int, list[int]]):
-        """Replies of the nodes with clients in the cohort, by node id; errors are left out."""
+    def contents(
+        self, down: Arrays, task: dict[str, Any], cohort: Mapping[int, list[int]]
+    ) -> dict[int, RecordDict]:
+        """The content of a message for each node with clients in the cohort."""
         arrays = records.record(down)  # One object, which the SuperLink stores once.
-        messages = []
+        contents = {}
         for node, clients in cohort.items():
-            own = {"clients": clients, "counted": self.counted[node]}
-            content = {"down": arrays, "task": ConfigRecord({"stage": stage, **task, **own})}
-            group = str(task["round"])
-            messages.append(Message(RecordDict(content), node, MessageType.TRAIN, group_id=group))
+            own = ConfigRecord({**task, "clients": clients, "counted": self.counted[node]})
+            contents[node] = RecordDict({"down": arrays, "task": own})
+        return contents
+
+    def ask(self, contents: Mapping[int, RecordDict], number: int) -> dict[int, Message]:
+        """The nodes' replies; errors, and replies that come too late, are left out."""
+        messages = [
+            Message(content, node, MessageType.TRAIN, group_id=str(number))
+            for node, content in contents.items()
+        ]
         waiting = {name for name in self.grid.push_messages(messages) if name}
         end = time.monotonic() + (float("inf") if self.timeout is None else self.timeout)
         replies = {}
@@ -52,7 +62,7 @@ class Nodes:
             for reply in self.grid.pull_messages(waiting):
                 waiting.discard(reply.metadata.reply_to_message_id)
                 if reply.has_error():
-                    log(_WARNING, "round %s, %s: %s", task["round"], stage, reply.error.reason)
+                    log(_WARNING, "round %s: %s", number + 1, reply.error.reason)
                 else:
                     replies[reply.metadata.src_node_id] = reply
             time.sleep(_POLL_SECONDS if waiting else 0)
@@ -77,11 +87,16 @@ def run_round(
     metrics: dict[str, float] = {}
     for stage in package.stages:
         down = package.broadcast(stage, state)
-        task = {"round": number, "first": stage == package.stages[0], "seed": plan["seed"]}
-        replies = nodes.ask(stage, down, task, asked)
+        task = {"stage": stage, "first": stage == package.stages[0], "seed": plan["seed"]}
+        contents = nodes.contents(down, task | {"round": number}, asked)
         (entry,) = (entry for entry in package.manifest["stages"] if entry["name"] == stage)
         expected = {value["name"]: value for value in entry["up"]}
-        sums, clients, counted = _sum(replies, asked, expected)
+        if plan["secure"]:
+            own = nodes.grid, nodes.context
+            sums, counted = secure_sums.ask(*own, contents, number, expected, nodes.timeout)
+        else:
+            sums, counted = _sum(nodes.ask(contents, number), asked, expected)
+        clients = sum(len(asked[node]) for node in counted)
         if len(invited) - clients > plan["max_dropped"] * len(invited) or not clients:
             raise RoundLost(
                 f"round {number + 1}, {stage}: {len(invited) - clients} of {len(invited)} clients "
@@ -96,11 +111,11 @@ def run_round(
 
 
 def _sum(
-    replies: Mapping[int, Message], nodes: Mapping[int, list[int]], expected: Mapping[str, Any]
-) -> tuple[Arrays, int, set[int]]:
-    """The sums in the order of the nodes, the number of clients in them, and the nodes counted."""
+    replies: Mapping[int, Message], nodes: Iterable[int], expected: Mapping[str, Any]
+) -> tuple[Arrays, set[int]]:
+    """The sums in the order of the nodes, and the nodes in them."""
     sums: Arrays = {}
-    total, counted = 0, set()
+    counted = set()
     for node in nodes:
         if node not in replies:
             continue
@@ -109,9 +124,8 @@ def _sum(
             log(_WARNING, "node %s is left out: %s", node, fault)
             continue
         sums = {name: sums[name] + value if sums else value for name, value in up.items()}
-        total += len(nodes[node])
         counted.add(node)
-    return sums, total, counted
+    return sums, counted
 
 
 def _read(reply: Message, expected: Mapping[str, Any]) -> tuple[Arrays, str]:
