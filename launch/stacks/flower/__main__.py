@@ -28,12 +28,16 @@ class FlowerConfig(RunConfig):
       workers: Number of processes that keep TensorFlow and the client package loaded, and that the
         nodes of this machine share. Default: one for each node, at most one for each core. 0: every
         message loads TensorFlow anew.
+      node_sums: Let each node send the sum over its clients, so that the server sees no single one.
+        The sum is the same up to rounding, which rounds amplify. Otherwise a node sends the values
+        of each client, and the weights are those of the simulation.
       secure: Add the nodes' sums by Flower's SecAgg+, which takes four messages for one.
       compare: Also train in a simulation with the same seed, and compare.
     """
 
     nodes: int = flag(4, 1)
     workers: int | None = flag(None, 0)
+    node_sums: bool = False
     secure: bool = False
     compare: bool = True
 

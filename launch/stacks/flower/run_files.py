@@ -49,6 +49,7 @@ def write_plan(
     seed: int = 0,
     timeout: float | None = None,
     max_dropped: float = 0.5,
+    node_sums: bool = False,
     secure: bool = False,
 ) -> None:
     """Writes `plan.json`, as `server_app.py` reads it.
@@ -59,12 +60,14 @@ def write_plan(
       cohorts: The clients that are invited to each round.
       timeout: Seconds that a stage waits for the nodes; None for no limit.
       max_dropped: Largest fraction of a cohort that a round may lose.
-      secure: Whether the nodes' sums are added by SecAgg+.
+      node_sums: Whether a node sends the sum over its clients instead of a row for each.
+      secure: Whether the nodes' sums are added by SecAgg+, which needs `node_sums`.
     """
     nodes = [{"id": i, "clients": list(c)} for i, c in zip(node_ids, clients, strict=True)]
     rounds = [[int(client) for client in cohort] for cohort in cohorts]
     plan = {"nodes": nodes, "cohorts": rounds, "seed": seed, "timeout": timeout}
-    plan |= {"max_dropped": max_dropped, "secure": secure, "start_seconds": _START_SECONDS}
+    plan |= {"node_sums": node_sums or secure, "secure": secure}
+    plan |= {"max_dropped": max_dropped, "start_seconds": _START_SECONDS}
     whole_files.write(folder / "plan.json", json.dumps(plan))
 
 

@@ -32,7 +32,7 @@ _ROOT = pathlib.Path(__file__).parents[3]
 _LOOK_SECONDS = 0.5  # Between two looks at what the server has written.
 _STATUS_SECONDS = 30  # Between two questions to Flower whether the run goes on.
 # Flags of the simulation that are not those of the run.
-_OWN_FLAGS = {"output_dir", "resume", "runtime", "round_timeout"}
+_OWN_FLAGS = {"output_dir", "resume", "runtime", "round_timeout", "fold", "eval_every"}
 
 
 def run(config: Any) -> None:
@@ -102,7 +102,8 @@ def _train(
             flower.start_node(node, **own, **worker)
         run_files.write_plan(
             folder, flower.node_ids, clients, cohorts, seed=config.seed,
-            timeout=values.round_timeout, max_dropped=values.max_dropped, secure=config.secure,
+            timeout=values.round_timeout, max_dropped=values.max_dropped,
+            node_sums=config.node_sums, secure=config.secure,
         )  # fmt: skip
         return _follow(flower, flower.start_run(folder), folder, config.rounds)
 
@@ -175,9 +176,9 @@ def _result(
     nodes = [set(node["clients"]) for node in plan["nodes"]]
     cohorts = plan["cohorts"][before:]
     messages = sum(not own.isdisjoint(cohort) for cohort in cohorts for own in nodes)
-    announced = {
-        way: messages * sum(stage[f"bytes_{way}"] for stage in manifest["stages"])
-        for way in ("down", "up")
+    replies = messages if plan["node_sums"] else sum(map(len, cohorts))
+    bytes_of = {
+        way: sum(stage[f"bytes_{way}"] for stage in manifest["stages"]) for way in ("down", "up")
     }
     return {
         "algorithm": config.algorithm.algorithm,
@@ -187,8 +188,8 @@ def _result(
         "dropped_clients": sum(metrics["dropped_clients"] for metrics in progress.rounds),
         "bytes_down": status["network-traffic"]["outbound-bytes"],
         "bytes_up": status["network-traffic"]["inbound-bytes"],
-        "announced_bytes_down": announced["down"],
-        "announced_bytes_up": announced["up"],
+        "announced_bytes_down": messages * bytes_of["down"],
+        "announced_bytes_up": replies * bytes_of["up"],
     }
 
 
@@ -197,7 +198,8 @@ def _simulate(folder: pathlib.Path, config: RunConfig) -> dict[str, Any]:
     simulation = folder / "simulation"
     names = set(config.given) & settings.settings(RunConfig, "pretrain").keys() - _OWN_FLAGS
     arguments = [*resuming.as_arguments(config, names), f"--output_dir={simulation}"]
-    arguments += ["--runtime=in_process", "--eval_every=0"]
+    # Each client alone, as on the nodes.
+    arguments += ["--runtime=in_process", "--eval_every=0", "--fold=0"]
     arguments += ["--resume"] if (simulation / "config.json").exists() else []
     print(f"the same in a simulation: {simulation}/", flush=True)
     command = [sys.executable, "-m", "launch.pretrain", *arguments]

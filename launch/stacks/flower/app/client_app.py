@@ -8,6 +8,7 @@ Flower starts a process for every message. A worker keeps TensorFlow and the pac
 them; without one, each process loads both.
 """
 
+import functools
 import pathlib
 from multiprocessing import connection
 from typing import Any
@@ -29,8 +30,9 @@ def train(message: Message, context: Context) -> Message:
 
     The message has the broadcast arrays `down` and the record `task`: `stage`, `round`, `first`
     (whether the stage is the round's first one), `counted` (the last round in which the server
-    counted this node), `seed` and `clients`. The reply has the sums `up` over these clients, in
-    their order; the package sends zeros for a client whose values are not finite.
+    counted this node), `seed`, `clients` and `node_sums`. The reply has the arrays `up`: the sums
+    over these clients or, without `node_sums`, an array with a row for each client. The package
+    sends zeros for a client whose values are not finite.
     """
     task = message.content.config_records["task"]
     down = records.arrays(message.content.array_records["down"])
@@ -39,17 +41,20 @@ def train(message: Message, context: Context) -> Message:
     memories.forget_after(folder / "memory", task["counted"], number)
     limit = task["counted"] if task["first"] else number
     work, initial = _worker(context.node_config)
-    sums: Arrays = {}
+    ups: list[Arrays] = []
     with np.load(folder / "images.npz") as data:
         images, example_ids, owners = (data[n] for n in ("images", "example_ids", "clients"))
     for client in task["clients"]:
         memory = memories.latest(folder / "memory", client, limit, initial)
         own = owners == client
         up, memory = work(task["stage"], down, memory, images[own], example_ids[own], task["seed"])
-        sums = {name: sums[name] + value if sums else value for name, value in up.items()}
+        ups.append(up)
         if memory:
             memories.keep(folder / "memory", client, number, memory)
-    return Message(RecordDict({"up": records.record(sums)}), reply_to=message)
+    rows = {name: np.stack([up[name] for up in ups]) for name in ups[0]}
+    if task["node_sums"]:
+        rows = {name: functools.reduce(np.add, list(of_name)) for name, of_name in rows.items()}
+    return Message(RecordDict({"up": records.record(rows)}), reply_to=message)
 
 
 def _worker(node: dict[str, Any]) -> tuple[Any, Arrays]:

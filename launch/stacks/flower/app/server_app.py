@@ -2,8 +2,8 @@
 
 The run's folder has `client/`, the client package, and `plan.json`: `nodes` (`id` and `clients` of
 each node), `cohorts` (the clients of each round), `seed`, `timeout`, `start_seconds`,
-`max_dropped` and `secure`. The app writes `state.npz`, the server's state, and `rounds.json`, the
-metrics of each round. If they are there, it continues after their last round.
+`max_dropped`, `node_sums` and `secure`. The app writes `state.npz`, the server's state, and
+`rounds.json`, the metrics of each round. If they are there, it continues after their last round.
 """
 
 import json

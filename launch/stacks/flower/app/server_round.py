@@ -70,7 +70,7 @@ class Nodes:
 
 
 def run_round(
-    nodes: Nodes, package: Any, state: Arrays, number: int, cohort: Iterable[int], plan: Any
+    nodes: Nodes, package: Any, state: Arrays, number: int, cohort: list[int], plan: Any
 ) -> tuple[Arrays, dict[str, float]]:
     """Runs a round of a cohort of clients; returns the next state and the metrics.
 
@@ -87,15 +87,17 @@ def run_round(
     metrics: dict[str, float] = {}
     for stage in package.stages:
         down = package.broadcast(stage, state)
-        task = {"stage": stage, "first": stage == package.stages[0], "seed": plan["seed"]}
-        contents = nodes.contents(down, task | {"round": number}, asked)
+        task = {"stage": stage, "first": stage == package.stages[0], "round": number}
+        task |= {"seed": plan["seed"], "node_sums": plan["node_sums"]}
+        contents = nodes.contents(down, task, asked)
         (entry,) = (entry for entry in package.manifest["stages"] if entry["name"] == stage)
         expected = {value["name"]: value for value in entry["up"]}
         if plan["secure"]:
             own = nodes.grid, nodes.context
             sums, counted = secure_sums.ask(*own, contents, number, expected, nodes.timeout)
         else:
-            sums, counted = _sum(nodes.ask(contents, number), asked, expected)
+            replies = nodes.ask(contents, number)
+            sums, counted = _sum(replies, asked, expected, None if plan["node_sums"] else cohort)
         clients = sum(len(asked[node]) for node in counted)
         if len(invited) - clients > plan["max_dropped"] * len(invited) or not clients:
             raise RoundLost(
@@ -111,24 +113,37 @@ def run_round(
 
 
 def _sum(
-    replies: Mapping[int, Message], nodes: Iterable[int], expected: Mapping[str, Any]
+    replies: Mapping[int, Message],
+    asked: Mapping[int, list[int]],
+    expected: Mapping[str, Any],
+    order: Iterable[int] | None,
 ) -> tuple[Arrays, set[int]]:
-    """The sums in the order of the nodes, and the nodes in them."""
-    sums: Arrays = {}
-    counted = set()
-    for node in nodes:
+    """The sums of the replies, and the nodes in them.
+
+    Nodes are added in their order. If they have sent a row for each client, clients are added in
+    the given order, as the simulation adds them.
+    """
+    rows, counted = {}, set()
+    for node, clients in asked.items():
         if node not in replies:
             continue
-        up, fault = _read(replies[node], expected)
+        up, fault = _read(replies[node], expected, [] if order is None else [len(clients)])
         if fault:
             log(_WARNING, "node %s is left out: %s", node, fault)
             continue
-        sums = {name: sums[name] + value if sums else value for name, value in up.items()}
         counted.add(node)
+        if order is None:
+            rows[node] = up
+        else:
+            rows |= {c: {name: up[name][i] for name in up} for i, c in enumerate(clients)}
+    sums: Arrays = {}
+    for key in asked if order is None else order:
+        for name, value in rows.get(key, {}).items():
+            sums[name] = sums[name] + value if name in sums else value
     return sums, counted
 
 
-def _read(reply: Message, expected: Mapping[str, Any]) -> tuple[Arrays, str]:
+def _read(reply: Message, expected: Mapping[str, Any], rows: list[int]) -> tuple[Arrays, str]:
     """A node's arrays, and what is wrong with them; empty if nothing is."""
     try:
         up = records.arrays(reply.content.array_records["up"])
@@ -137,9 +152,9 @@ def _read(reply: Message, expected: Mapping[str, Any]) -> tuple[Arrays, str]:
     if up.keys() != expected.keys():
         return {}, f"arrays {', '.join(sorted(up))} instead of {', '.join(sorted(expected))}"
     for name, value in up.items():
-        form, right = (value.dtype.name, list(value.shape)), expected[name]
-        if form != (right["dtype"], right["shape"]):
-            return {}, f"{name} is {form} instead of {(right['dtype'], right['shape'])}"
+        right = expected[name]["dtype"], [*rows, *expected[name]["shape"]]
+        if (form := (value.dtype.name, list(value.shape))) != right:
+            return {}, f"{name} is {form} instead of {right}"
         if not np.all(np.isfinite(value)):
             return {}, f"{name} is not finite"
     return up, ""
