@@ -20,7 +20,7 @@ from launch.options.hyperparameters import LARGEST_INTEGER
 from tff_ssl.errors import ConfigurationError
 
 # The scripts with all flags of federated runs.
-FEDERATED = ("pretrain", "lower", "sweep", "flower")
+FEDERATED = ("pretrain", "lower", "sweep", "stacks.flower")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

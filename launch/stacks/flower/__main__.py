@@ -53,7 +53,7 @@ def main(config: FlowerConfig) -> None:
     runs.run(config)
 
 
-SCRIPT = app.Script("flower", main, FlowerConfig, presets.of_algorithm, resumes=True)
+SCRIPT = app.Script("stacks.flower", main, FlowerConfig, presets.of_algorithm, resumes=True)
 
 if __name__ == "__main__":
     app.run(SCRIPT)
