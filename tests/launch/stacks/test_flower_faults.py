@@ -1,8 +1,11 @@
-"""Flower's SuperLink and SuperNodes around a small client package, with faults."""
+"""Flower's SuperLink and SuperNodes, with faults: around a small package, and in the script."""
 
 import importlib.util
 import json
 import pathlib
+import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -96,21 +99,14 @@ def folder_of(folder, node):
 
 
 @pytest.fixture
-def federation(tmp_path):
+def nothing_left():
+    """Makes Flower's environment, and checks that a test ends all of Flower's processes."""
     try:
         environment.make()
     except ConfigurationError as error:
         pytest.skip(str(error))
-    made = []
-
-    def make(num_nodes, faults=()):
-        made.append(Federation(tmp_path, num_nodes, faults))
-        return made[-1]
-
     before = {process.pid for process in psutil.process_iter()}
-    yield make
-    for one in made:
-        one.flower.close()
+    yield
     left = [
         process.pid
         for process in psutil.process_iter(["cmdline"])
@@ -118,6 +114,19 @@ def federation(tmp_path):
         and any("flower-super" in word or "flwr-" in word for word in process.info["cmdline"] or ())
     ]
     assert not left
+
+
+@pytest.fixture
+def federation(tmp_path, nothing_left):
+    made = []
+
+    def make(num_nodes, faults=()):
+        made.append(Federation(tmp_path, num_nodes, faults))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.flower.close()
 
 
 def test_a_run_continues_after_the_superlink_was_killed(federation):
@@ -169,7 +178,7 @@ def test_secure_sums_are_those_of_a_plain_run(federation):
 def test_nodes_killed_between_and_during_stages(federation):
     one = federation(4, [(1, "statistics"), (3, "update")])
     cohorts = [[0, 1, 2], [0, 3], [0, 1]]
-    one.run(cohorts, timeout=90)
+    one.run(cohorts, timeout=90, node_sums=True)
     waits, goes = (one.folder / "client" / name for name in ("waits", "goes"))
     one.wait_for(waits.exists)
     log = one.folder / "flower" / "logs" / "node_2.log"
@@ -186,3 +195,29 @@ def test_nodes_killed_between_and_during_stages(federation):
     reports = [([0, 1, 2], [0, 1]), ([0, 3], [0]), ([0, 1], [0, 1])]
     np.testing.assert_allclose(progress.state["weights"], one.expected(reports), rtol=1e-6)
     assert [metrics["dropped_clients"] for metrics in progress.rounds] == [1, 1, 0]
+
+
+def test_an_interrupted_run_is_resumed_and_equals_the_simulation(
+    tmp_path, project_root, nothing_left
+):
+    flags = ["--nodes=2", "--rounds=2", "--clients_per_round=4", f"--output_dir={tmp_path}/run"]
+    command = [sys.executable, "-m", "launch.stacks.flower"]
+    process = subprocess.Popen(
+        [*command, *flags], cwd=project_root, stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if line.startswith("round 1/2"):
+            process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert "launch.stacks.flower --resume" in line
+    done = subprocess.run(
+        [*command, "--resume", f"--output_dir={tmp_path}/run"], cwd=project_root, text=True
+    )
+    assert done.returncode == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["largest_difference_to_simulation"] < 1e-6
+    assert [one["accuracy"] for one in result["flower"]] == pytest.approx(
+        [one["accuracy"] for one in result["simulation"]]
+    )
+    assert result["bytes_down"] > result["announced_bytes_down"] > 0
+    assert result["bytes_up"] > result["announced_bytes_up"] > 0
