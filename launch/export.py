@@ -199,7 +199,8 @@ def _run_config(config: ExportConfig):
         of_run = resuming.read_run(folder)
         if of_run is None:
             raise ConfigurationError(f"--run={config.run} is not the folder of a run")
-        return resuming.take_over(of_run, {}, (), folder)
+        taken = resuming.take_over(config, settings.flat(of_run), data.IMAGE_FLAGS, folder)
+        return dataclasses.replace(of_run, data=taken.data)
     if not config.algorithm:
         raise ConfigurationError("--format=client needs --run=RUN, or --algorithm=NAME")
     dataset = config.data.dataset

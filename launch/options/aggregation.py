@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
@@ -14,6 +15,7 @@ from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, plausible_of_each
 from tff_ssl.simulation.dropouts import expected_in_first_stage, expected_to_finish
+from tff_ssl.templates.stages import SumRule
 
 _LARGEST_EPSILON = 1e6  # More is no guarantee, and the search for its noise would not end.
 _COVERAGE = "the model, and what clients receive"
@@ -28,6 +30,8 @@ class Aggregation(NamedTuple):
     epsilon: Callable[[int], float] | None
     summary: list[str]  # Lines that announce the aggregation.
     result: dict[str, Any]  # Fields for `result.json`.
+    # The private means by name, as functions of tensors for client packages (`SumRule`).
+    private: Mapping[str, SumRule] = MappingProxyType({})
 
 
 def choose_aggregation(
@@ -44,7 +48,8 @@ def choose_aggregation(
     _check_contributions(config, algorithm, private)
     arguments, summary = _aggregator_arguments(config, algorithm), []
     result: dict[str, Any] = {"aggregator": aggregator}
-    epsilon = None
+    epsilon, rules = None, {}
+    plausible = functools.partial(plausible_of_each, STATISTICS_LOSSES.get(config.objective))
     if aggregator != "mean":
         quantizes = aggregator in ("quantized", "rotated")
         summary.append(f"aggregator: {aggregator}{f', {bits} bits a number' if quantizes else ''}")
@@ -52,12 +57,14 @@ def choose_aggregation(
         means, accountant = _private_means(config, algorithm, values, num_clients, invited)
         in_first_stage = expected_in_first_stage(invited, config.participation.dropout)
         to_the_end = expected_to_finish(invited, config.participation.dropout)
-        arguments = {
-            f"{name}_aggregator": mean.factory(
-                in_first_stage if name in algorithm.first_stage else to_the_end
-            )
-            for name, mean in means.items()
+        expected = {
+            name: in_first_stage if name in algorithm.first_stage else to_the_end for name in means
         }
+        arguments = {f"{n}_aggregator": mean.factory(expected[n]) for n, mean in means.items()}
+        if not config.privacy.dp_adaptive_clipping:
+            rules = {name: SumRule(*mean.functions(expected[name])) for name, mean in means.items()}
+        if "statistics" in rules:
+            rules["statistics"] = rules["statistics"].then(plausible)
         if algorithm.counts_clients:
             arguments["expected_clients"] = round(in_first_stage)
         epsilon = accountant.epsilon
@@ -70,11 +77,10 @@ def choose_aggregation(
     if private and "statistics" in algorithm.aggregates:
         # Outside the halving: it needs whole matrices.
         arguments["statistics_aggregator"] = differential_privacy.PostProcessed(
-            arguments["statistics_aggregator"],
-            functools.partial(plausible_of_each, STATISTICS_LOSSES[config.objective]),
+            arguments["statistics_aggregator"], plausible
         )
     folds = folds and aggregator == "mean" and not private
-    return Aggregation(arguments, folds, epsilon, summary, result)
+    return Aggregation(arguments, folds, epsilon, summary, result, rules)
 
 
 def _check_contributions(config: RunConfig, algorithm: Algorithm, private: bool) -> None:

@@ -16,7 +16,7 @@ from datasets.image_dataset import ImageDataset
 from launch.options import adapting, settings
 from launch.options import algorithm as algorithm_options
 from launch.options.algorithm import Chosen
-from launch.options.run_config import AggregationConfig, PrivacyConfig, RunConfig
+from launch.options.run_config import AggregationConfig, RunConfig
 from launch.options.settings import json_value
 from launch.outputs import run_folder
 from launch.runs import federated
@@ -44,12 +44,12 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
             f"--format=client: clients of --objective={config.objective} need labels, which a "
             "client package does not take"
         )
-    if config.aggregation != AggregationConfig() or config.privacy != PrivacyConfig():
+    if config.aggregation != AggregationConfig() or config.privacy.dp_adaptive_clipping:
         raise ConfigurationError(
-            "--format=client: a package has plain means; leave out --aggregator, "
-            "--symmetric_statistics and --dp_*"
+            "--format=client: a package has plain means, or private ones with a fixed clip; it was "
+            "asked for --aggregator, --symmetric_statistics or --dp_adaptive_clipping"
         )
-    built = federated.build(chosen, dataset, batched=False)
+    built = federated.build(chosen, dataset)
     if not built.algorithm.plain_stages:
         raise ConfigurationError(
             f"--format=client: {name} has no client package: {_reason(chosen)}"
@@ -66,6 +66,18 @@ def _reason(chosen: Chosen) -> str:
     if chosen.entry.collects:
         return f"its server reads {chosen.entry.collects} of each client"
     return "its clients and its server need the number of each client in the population"
+
+
+def _without_aggregators(state: Any) -> Any:
+    """The server's state without those of TFF's aggregators: a package forms its own means."""
+    of_aggregators = ("aggregator", "aggregators", "statistics_aggregator")
+    state = state._replace(**{name: () for name in of_aggregators if name in state._fields})
+    work = getattr(state, "client_work", None)
+    return (
+        state._replace(client_work=_without_aggregators(work))
+        if hasattr(work, "_fields")
+        else state
+    )
 
 
 def write(
@@ -92,9 +104,15 @@ def write(
         },
         "smallest_client": built.chosen.entry.min_samples(config.objective, values),
     }
+    # The update of an algorithm is the mean `delta` of its stage.
+    rules = {
+        {"update": "delta"}.get(name, name): rule
+        for name, rule in built.aggregation.private.items()
+    }
+    description |= built.aggregation.result
     return client_package.write(
-        folder, built.algorithm.plain_stages, server_state, client_state,
-        (height, width, channels), description,
+        folder, built.algorithm.plain_stages, _without_aggregators(server_state), client_state,
+        (height, width, channels), description, rules,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def test_the_wheel_holds_tff_ssl_only(wheel):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv, which installs in seconds")
 def test_the_wheel_works_beside_the_pins_in_a_new_environment(project_root, wheel, tmp_path):
-    """It loads an encoder, and runs rounds of FedAvg in TFF's worker (docs/production.md)."""
+    """It loads an encoder, and runs rounds of FedAvg in TFF's worker (docs/tff_programs.md)."""
     model = DualEncoder("tiny", (16, 16, 1), projector=(16, 8))
     weights = model.init(3)
     saved_model.save_encoder(tmp_path / "run" / "encoder", model, weights, (8, 8, 1), view_size=16)
@@ -90,7 +90,7 @@ def test_the_wheel_works_beside_the_pins_in_a_new_environment(project_root, whee
     expected = encode(weights, IMAGES).numpy()
     np.testing.assert_allclose(np.load(tmp_path / "features.npy"), expected, rtol=1e-4, atol=1e-5)
 
-    page = [block.text for block in blocks("python") if block.page == "docs/production.md"]
+    page = [block.text for block in blocks("python") if block.page == "docs/tff_programs.md"]
     (program,) = [text for text in page if "build_supervised()" in text]
     run(python, "-W", "ignore", "-c", program)
     assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 4  # A header, and rounds.

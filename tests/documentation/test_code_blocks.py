@@ -43,7 +43,9 @@ NOT_PARSED = (
     "tar -czf ",
 )
 # Pages whose blocks have tests of their own, beside this module's.
-OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")
+OWN_TESTS = (
+    "docs/your_own_algorithm.md", "docs/production.md", "docs/tff_programs.md", "docs/encoder.md",
+)  # fmt: skip
 WITH_PROGRAMS = {"README.md", "docs/own_models.md", "docs/reference/index.md", *OWN_TESTS}
 _PYTHON = r"(?:(?:\.uv/bin/)?uv run (?:--extra \w+ )?|\.venv/bin/)?python"
 SCRIPT = re.compile(rf"(?:[A-Z_]+=\S+ )?{_PYTHON} -m launch\.([\w.]+)(.*)")
@@ -52,10 +54,10 @@ LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
 
 def test_every_block_is_of_a_kind_that_is_tested():
     kinds = {(block.page, block.language) for block in blocks()}
-    assert {language for _, language in kinds} <= {"bash", "python", "text"}
+    assert {language for _, language in kinds} <= {"bash", "python", "text", "kotlin"}
     assert {page for page, language in kinds if language == "python"} <= WITH_PROGRAMS
     assert {page for page, language in kinds if language == "text"} == {
-        "docs/data.md", "docs/production.md",
+        "docs/data.md", "docs/tff_programs.md",
     }  # fmt: skip
 
 

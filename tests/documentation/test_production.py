@@ -1,73 +1,34 @@
 """The programs on the page on production stacks work as they are printed."""
 
-import csv
-import os
-import subprocess
-import sys
+import re
 
 import pytest
 
 from tests.documentation.pages import blocks
-
-SWAP, LOWER = 3, 4  # Places of the programs among the page's blocks.
+from tests.documentation.test_tff_programs import run
+from tff_ssl import client
 
 
 def of_page(language):
-    """The blocks of the page in a language, in order."""
     return [block.text for block in blocks(language) if block.page == "docs/production.md"]
 
 
-def run(arguments, folder, root):
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def metrics(folder, name):
-    """A column of the three rounds."""
-    with open(folder / "metrics.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["round"] for row in rows] == ["1", "2", "3"]
-    return [float(row[name]) for row in rows]
-
-
 @pytest.mark.long
 @pytest.mark.slow
-def test_own_data_model_and_aggregator_are_trained_and_lowered(tmp_path, project_root):
-    """The first three blocks are one program, which the block on lowering continues."""
-    programs = of_page("python")
-    printed = run(["-c", "\n".join([*programs[:SWAP], programs[LOWER]])], tmp_path, project_root)
-    assert "@CLIENTS" in printed
-    assert "['statistics', 'update']" in printed
-    assert "statistics ['map_reduce', 'distribute_aggregate', 'mergeable'] {}" in printed
-    assert (tmp_path / "lowered" / "update" / "map_reduce" / "work.pb").exists()
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_lowered_halves_in_a_program(tmp_path, project_root):
-    (command,), (table,) = of_page("bash"), of_page("text")
-    *_, program = of_page("python")
-    printed = run(command.split()[1:], tmp_path, project_root)
-    for line in table.splitlines()[:-1]:
-        assert line in printed
-    run(["-c", program], tmp_path, project_root)
-    assert len(set(metrics(tmp_path, "loss"))) == 3
-    assert (tmp_path / "states" / "program_state_3").is_dir()
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_one_line_swaps_the_process(tmp_path, project_root):
-    program = of_page("python")[SWAP]
-    assert len([line for line in program.splitlines() if line.endswith("# The one line.")]) == 1
-    run(["-c", program], tmp_path, project_root)
-    assert len(set(metrics(tmp_path, "client_work/loss"))) == 3
+def test_a_package_trains_in_a_loop_of_plain_arrays(tmp_path, project_root):
+    _, command = of_page("bash")
+    (program,), (sketch,) = of_page("python"), of_page("kotlin")
+    run(command.split()[3:], tmp_path, project_root)
+    losses = [
+        float(line.split()[1]) for line in run(["-c", program], tmp_path, project_root).splitlines()
+    ]
+    assert len(set(losses)) == 3
+    stage = client.load(tmp_path / "package").manifest["stages"][0]
+    names = {value["name"] for value in stage["up"]} | {
+        "images",
+        "example_ids",
+        "seed",
+        "statistics",
+    }
+    of_sketch = set(re.findall(r'"(\w+)"', sketch)) | set(re.findall(r"statistics_\w+", sketch))
+    assert of_sketch <= names

@@ -91,13 +91,32 @@ class GaussianMean(Bounded):
         Raises:
           ConfigurationError: If the clients are too few for adaptive clipping with this noise.
         """
+        return _PrivateMeanFactory(self._query(clients_per_round))
+
+    def _query(self, clients_per_round: float) -> tfp.SumAggregationDPQuery:
         clip = float(self.clip)
         if self.adaptive:
             query = self._adaptive_sum(clients_per_round)
         else:
             query = tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
-        mean = tfp.NormalizedQuery(query, denominator=float(clients_per_round))
-        return _PrivateMeanFactory(mean)
+        return tfp.NormalizedQuery(query, denominator=float(clients_per_round))
+
+    def functions(
+        self, clients_per_round: float
+    ) -> tuple[Callable[[Any, tf.Tensor], Any], Callable[[Any], Any]]:
+        """The mean of `factory` as functions of tensors, for a clip that does not adapt.
+
+        Returns:
+          (a client's contribution, its weight) -> what it adds to the sum, with an L2 norm of at
+          most C; and the sum over the clients -> the mean with noise, at the server.
+        """
+        query = _QueryOfClients(self._query(clients_per_round))
+        state = query.initial_global_state()
+        parameters = query.derive_sample_params(state)
+        return (
+            lambda value, weight: query.preprocess_record(parameters, (value, weight)),
+            lambda total: query.get_noised_result(total, state)[0],
+        )
 
     def _adaptive_sum(self, clients_per_round: float) -> tfp.SumAggregationDPQuery:
         """The settings are those of `DifferentiallyPrivateFactory.gaussian_adaptive`."""

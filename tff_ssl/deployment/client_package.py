@@ -20,6 +20,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ import tree
 from tensorflow.lite.python import schema_py_generated
 
 from tff_ssl import client, whole_files
-from tff_ssl.templates.stages import Mean, Stage
+from tff_ssl.templates.stages import Mean, Stage, SumRule
 from tff_ssl.views import seeds
 
 WEIGHTING = (
@@ -76,6 +77,7 @@ def write(
     client_state: Any,
     image_shape: tuple[int, int, int],
     description: Mapping[str, Any],
+    rules: Mapping[str, SumRule] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Writes a package into an empty folder, and returns its manifest.
 
@@ -85,9 +87,12 @@ def write(
       client_state: State of a client before its first round; () if clients keep none.
       image_shape: Height, width and channels of the clients' uint8 images.
       description: Further entries of the manifest.
+      rules: Rules of the means, by name, that are not plain.
     """
     server, of_client = name_values(server_state), name_values(client_state, "state")
-    works = {stage.name: _Work(stage, server_state, of_client, image_shape) for stage in stages}
+    works = {
+        stage.name: _Work(stage, server_state, of_client, image_shape, rules) for stage in stages
+    }
     of_server: dict[str, Any] = {}
     for stage in stages:
         of_server |= _server_signatures(stage, server, works[stage.name])
@@ -158,12 +163,18 @@ class _Work:
       weight_of: Name of a value that it sends -> that of its weight; None for a sum.
       means: Values of each mean, by name.
       sums: Values that are summed.
+      rules: Rules of the means that are not plain.
     """
 
     def __init__(
-        self, stage: Stage, server_state: Any, state: Named, image_shape: tuple[int, int, int]
+        self,
+        stage: Stage,
+        server_state: Any,
+        state: Named,
+        image_shape: tuple[int, int, int],
+        rules: Mapping[str, SumRule],
     ):
-        self._stage, self._state = stage, state
+        self._stage, self._state, self.rules = stage, state, rules
         self._received = name_values(dict(stage.received(server_state)))
         self.weight_of: dict[str, str | None] = {}
         self.means: dict[str, Named] = {}
@@ -187,9 +198,11 @@ class _Work:
         self.weight_of = dict.fromkeys(self.sums.values)
         sent = dict(self.sums.values)
         for name, mean in upload.means.items():
-            self.means[name] = name_values(mean.value, name)
-            weight = f"{name}_weight"
-            self.weight_of |= {**dict.fromkeys(self.means[name].values, weight), weight: None}
+            weight, rule = f"{name}_weight", self.rules.get(name)
+            added = rule.prepare(*mean) if rule else mean.value
+            self.means[name] = name_values(added, name)
+            of_values = dict.fromkeys(self.means[name].values, None if rule else weight)
+            self.weight_of |= {**of_values, weight: None}
             sent |= {**self.means[name].values, weight: mean.weight}
         return sent | name_values(upload.state, "state").values
 
@@ -221,10 +234,14 @@ def _server_signatures(stage: Stage, server: Named, work: _Work) -> dict[str, An
         return name_values(dict(stage.received(server.pack(values)))).values
 
     def aggregate(sums: Mapping[str, Any]) -> dict[str, Any]:
-        return {
+        means = {
             name: sums[name] if weight is None else sums[name] / sums[weight]
             for name, weight in work.weight_of.items()
         }
+        for name, rule in work.rules.items():
+            if name in work.means:
+                means |= name_values(rule.mean(work.means[name].pack(sums)), name).values
+        return means
 
     def finish(values: Mapping[str, Any]) -> dict[str, Any]:
         means = {

@@ -17,6 +17,18 @@ class Mean(NamedTuple):
     weight: Any  #: Its weight, float32.
 
 
+class SumRule(NamedTuple):
+    """A mean in which sums over clients are more than weighted values, such as a private mean."""
+
+    #: (a client's contribution, its weight) -> what it adds to the sum.
+    prepare: Callable[[Any, tf.Tensor], Any]
+    mean: Callable[[Any], Any]  #: The sum -> the mean, at the server.
+
+    def then(self, function: Callable[[Any], Any]) -> "SumRule":
+        """The rule whose mean is post-processed by a function."""
+        return self._replace(mean=lambda total: function(self.mean(total)))
+
+
 class Upload(NamedTuple):
     """What a client sends in a stage, and what it keeps."""
 
