@@ -60,6 +60,8 @@ def run(config: Any) -> None:
     final_evaluation.export(folder, dataset, built.model, weights, config.model.view_size)
     print("evaluating the model", flush=True)
     result = _result(folder, progress, before, status, config)
+    if built.setting.epsilon:
+        result["epsilon"] = built.setting.epsilon(config.rounds)
     result["flower"] = _probe(built, dataset, weights)
     if config.compare:
         result |= _simulate(folder, config)
@@ -146,15 +148,15 @@ def _encoder_weights(built: Built, state: dict[str, np.ndarray]) -> Weights:
     algorithm = built.algorithm
     with start("in_process"):
         initial, _ = algorithm.initial_states(built.chosen.config.seed)
-    server = client_package.name_values(initial).pack(state)
     if isinstance(algorithm, StatelessClients):
-        return algorithm.model.part_of(server.global_model_weights)
+        name, field = "global_model_weights", initial.global_model_weights
+        return algorithm.model.part_of(client_package.name_values(field, name).pack(state))
     assert isinstance(algorithm, StatefulClients)
     if algorithm.global_weights is None:
         raise ConfigurationError(
             "clients of this algorithm have models of their own, and there is no global one"
         )
-    return algorithm.global_weights(server.model)
+    return algorithm.global_weights(client_package.name_values(initial.model, "model").pack(state))
 
 
 def _probe(built: Built, dataset: ImageDataset, weights: Weights) -> list[dict[str, Any]]:
