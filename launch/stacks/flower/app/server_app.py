@@ -34,7 +34,6 @@ def main(grid: Grid, context: Context) -> None:
     clients = {int(node["id"]): node["clients"] for node in plan["nodes"]}
     nodes = Nodes(grid, context, clients, dict.fromkeys(clients, -1), plan["timeout"])
     state, metrics = _restore(folder, package, nodes)
-    _wait_for_nodes(nodes, plan["start_seconds"])
     for number in range(len(metrics), len(plan["cohorts"])):
         start = time.monotonic()
         state, of_round = run_round(nodes, package, state, number, plan["cohorts"][number], plan)
@@ -63,10 +62,3 @@ def _save(folder: pathlib.Path, state: Arrays, nodes: Nodes, metrics: list[Any])
     counted = [nodes.counted[node] for node in nodes.clients]
     with whole_files.replacing(folder / "state.npz", private=True) as new, new.open("wb") as file:
         np.savez(file, round=len(metrics), counted=counted, **named)
-
-
-def _wait_for_nodes(nodes: Nodes, seconds: float) -> None:
-    """Waits until all nodes are online; without the missing ones after so many seconds."""
-    end = time.monotonic() + seconds
-    while set(nodes.clients) - set(nodes.grid.get_node_ids()) and time.monotonic() < end:
-        time.sleep(0.5)

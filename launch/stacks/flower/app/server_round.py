@@ -30,6 +30,7 @@ class Nodes:
       counted: Node id -> the last round whose every stage counted the node, from 0; -1 for none.
       timeout: Seconds that a stage waits for replies; None to wait until Flower reports a node
         as gone.
+      lost: The nodes that have not finished the last round to which they were asked.
     """
 
     grid: Grid
@@ -37,6 +38,22 @@ class Nodes:
     clients: Mapping[int, list[int]]
     counted: dict[int, int]
     timeout: float | None
+    lost: set[int] = dataclasses.field(default_factory=set)
+
+    def wait(self, wanted: set[int], seconds: float) -> set[int]:
+        """The nodes that are online, after so many seconds at most for wanted ones.
+
+        A node whose machine is busy seems offline for a while. One that was lost before is not
+        waited for.
+        """
+        end = time.monotonic() + seconds
+        while (missing := wanted - self.lost - (online := set(self.grid.get_node_ids()))) and (
+            time.monotonic() < end
+        ):
+            time.sleep(_POLL_SECONDS)
+        if missing:
+            log(_WARNING, "nodes %s are offline", sorted(missing))
+        return online
 
     def contents(
         self, down: Arrays, task: dict[str, Any], cohort: Mapping[int, list[int]]
@@ -82,8 +99,10 @@ def run_round(
     """
     invited = set(cohort)
     by_node = {n: [c for c in clients if c in invited] for n, clients in nodes.clients.items()}
-    online = set(nodes.grid.get_node_ids())
-    asked = {node: clients for node, clients in by_node.items() if clients and node in online}
+    asked = {node: clients for node, clients in by_node.items() if clients}
+    online = nodes.wait(set(asked), plan["start_seconds"])
+    nodes.lost |= asked.keys()  # Until they are counted.
+    asked = {node: asked[node] for node in asked if node in online}
     metrics: dict[str, float] = {}
     for stage in package.stages:
         down = package.broadcast(stage, state)
@@ -107,6 +126,7 @@ def run_round(
         asked = {node: asked[node] for node in asked if node in counted}
         state, metrics = package.finish(stage, state, sums)
     nodes.counted |= dict.fromkeys(asked, number)
+    nodes.lost -= asked.keys()
     metrics = {name: float(value) for name, value in metrics.items()}
     dropped = len(invited) - clients + metrics.get("dropped_clients", 0.0)
     return state, metrics | {"clients": len(invited), "dropped_clients": dropped}
