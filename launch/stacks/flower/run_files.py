@@ -11,7 +11,7 @@ import numpy.typing as npt
 from datasets.image_dataset import Split
 from tff_ssl import whole_files
 
-_START_SECONDS = 120  # For which the server waits for nodes that are not online.
+_START_SECONDS = 300  # For which the server waits for nodes that are not online.
 
 
 def deal(num_clients: int, num_nodes: int) -> list[list[int]]:
