@@ -107,18 +107,17 @@ def _train(
             timeout=values.round_timeout, max_dropped=values.max_dropped,
             node_sums=config.node_sums, secure=config.secure,
         )  # fmt: skip
-        return _follow(flower, flower.start_run(folder), folder, config.rounds)
+        return _follow(flower, folder, config.rounds)
 
 
-def _follow(
-    flower: deployment.Deployment, run_id: str, folder: pathlib.Path, rounds: int
-) -> dict[str, Any]:
-    """Prints the rounds until the last one is done; returns Flower's status of the run.
+def _follow(flower: deployment.Deployment, folder: pathlib.Path, rounds: int) -> dict[str, Any]:
+    """Starts the app, and prints its rounds until the last; returns Flower's status of the run.
 
     Raises:
       TrainingError: If the app ends before.
     """
-    shown, asked = 0, time.monotonic()
+    shown = len(_rounds(folder))
+    run_id, asked = flower.start_run(folder), time.monotonic()
     while True:
         progress = run_files.progress(folder)
         for metrics in progress.rounds[shown:] if progress else []:
