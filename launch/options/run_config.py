@@ -12,7 +12,7 @@ from launch.options.settings import FEDERATED, Settings, flag, section
 from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
-_RESUMED = ("pretrain", "lower", "centralized", "detect")
+_RESUMED = ("pretrain", "lower", "centralized", "detect", "stacks.flower")
 _WITH_SEEDS = ("pretrain", "centralized", "evaluate", "sweep")
 # What `--list=TOPIC` describes; see `launch.options.choices`.
 TOPICS = (
@@ -42,7 +42,7 @@ class AlgorithmConfig:
       hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.
     """
 
-    algorithm: str = flag("dcco", scripts=("pretrain", "lower"))
+    algorithm: str = flag("dcco", scripts=("pretrain", "lower", "stacks.flower"))
     objective: str | None = flag(
         None, in_script={"centralized": ("cco", "Name of the loss; --list shows all.")}
     )

@@ -19,7 +19,8 @@ from launch.options import hyperparameters
 from launch.options.hyperparameters import LARGEST_INTEGER
 from tff_ssl.errors import ConfigurationError
 
-FEDERATED = ("pretrain", "lower", "sweep")  # The scripts with all flags of federated runs.
+# The scripts with all flags of federated runs.
+FEDERATED = ("pretrain", "lower", "sweep", "stacks.flower")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,10 @@ from launch.options import command_line
 
 
 def main() -> None:
-    script = importlib.import_module(f"launch.{sys.argv[1]}").SCRIPT
+    module = importlib.import_module(f"launch.{sys.argv[1]}")
+    if not hasattr(module, "SCRIPT"):  # A package that is run.
+        module = importlib.import_module(f"{module.__name__}.__main__")
+    script = module.SCRIPT
     for line in sys.stdin:
         error = ""
         try:

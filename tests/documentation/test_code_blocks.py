@@ -41,6 +41,8 @@ NOT_PARSED = (
     "uv run .ci/",
     "bash .ci/",
     "tar -czf ",
+    "uv venv --python 3.11 flower_env",
+    "uv pip install --python flower_env --no-deps --require-hashes",
 )
 # Pages whose blocks have tests of their own, beside this module's.
 OWN_TESTS = (
@@ -57,7 +59,7 @@ def test_every_block_is_of_a_kind_that_is_tested():
     assert {language for _, language in kinds} <= {"bash", "python", "text", "kotlin"}
     assert {page for page, language in kinds if language == "python"} <= WITH_PROGRAMS
     assert {page for page, language in kinds if language == "text"} == {
-        "docs/data.md", "docs/tff_programs.md",
+        "docs/data.md", "docs/flower.md", "docs/tff_programs.md",
     }  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Federated stacks that run a client package outside TFF."""

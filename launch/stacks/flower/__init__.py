@@ -1,0 +1,1 @@
+"""Flower's deployment runtime: SuperLink and SuperNodes around a client package."""

@@ -1,0 +1,135 @@
+"""The files, the memories, the environment and the script of the Flower stack, without Flower."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from datasets.image_dataset import Split
+from launch.stacks.flower import deployment, environment, run_files, runs
+from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.models.dual_encoder import Weights
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10, where the tests' packages bring tomli.
+    import tomli as tomllib
+
+
+def module_of_app(name):
+    spec = importlib.util.spec_from_file_location(name, environment.APP / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_nodes_have_the_clients_images_in_the_order_of_their_ids(tmp_path):
+    clients = run_files.deal(5, 2)
+    assert clients == [[0, 2, 4], [1, 3]]
+    images = np.arange(10, dtype=np.uint8).reshape(10, 1, 1, 1)
+    split = Split(images, np.zeros(10, np.int32), np.arange(10)[::-1] + 100)
+    partition = [np.array(own) for own in ([3, 1], [0], [2, 7], [9, 8], [4, 6, 5])]
+    run_files.write_node(tmp_path / "node", split, partition, clients[0])
+    with np.load(tmp_path / "node" / "images.npz") as stored:
+        assert stored["images"].ravel().tolist() == [3, 1, 7, 2, 6, 5, 4]
+        assert stored["example_ids"].tolist() == [106, 108, 102, 107, 103, 104, 105]
+        assert stored["clients"].tolist() == [0, 0, 2, 2, 4, 4, 4]
+
+
+def test_what_rounds_that_did_not_count_have_left_is_forgotten(tmp_path):
+    memories = module_of_app("memories")
+
+    def seen(client, limit):
+        return memories.latest(tmp_path, client, limit, {"seen": np.int64(0)})["seen"].item()
+
+    for number in range(4):
+        memories.keep(tmp_path, 7, number, {"seen": np.int64(number + 10)})
+    memories.keep(tmp_path, 8, 3, {"seen": np.int64(1)})
+    assert sorted(path.name for path in (tmp_path / "7").iterdir()) == ["2.npz", "3.npz"]
+    assert (seen(7, 9), seen(7, 2), seen(8, 2), seen(9, 2)) == (13, 12, 0, 0)
+    memories.forget_after(tmp_path, 2, 3)  # The second stage of round 3.
+    assert (seen(7, 3), seen(8, 3)) == (13, 1)
+    memories.forget_after(tmp_path, 2, 4)  # Round 3 was lost.
+    assert (seen(7, 4), seen(8, 4)) == (12, 0)
+
+
+def test_requirements_pin_what_the_app_asks_for():
+    content = tomllib.loads((environment.APP / "pyproject.toml").read_text())
+    text = environment.REQUIREMENTS.read_text()
+    pins = dict(re.findall(r"^(\S+)==([^ ;\\]+)", text, re.MULTILINE))
+    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    asked = content["project"]["dependencies"] + content["tool"]["uv"]["override-dependencies"]
+    for requirement in map(Requirement, asked):
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier
+    assert text.count("--hash=sha256:") >= len(pins)
+    assert "://" not in text
+    for name in content["tool"]["flwr"]["app"]["fab-include"]:
+        assert (environment.APP / name).exists()
+
+
+def test_an_environment_that_cannot_be_made_gives_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("UV", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="uv, which is not on the PATH"):
+        environment.make()
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\necho 'error: Failed to fetch\n  no route to host' >&2\nexit 2\n")
+    uv.chmod(0o755)
+    with pytest.raises(ConfigurationError, match=r"cannot be made: .*no route to host") as raised:
+        environment.make()
+    assert "\n" not in str(raised.value)
+    assert not list((tmp_path / "cache" / "tff_ssl").iterdir())
+    environment.folder().mkdir()
+    assert environment.make() == environment.folder() / "bin"
+
+
+def test_difference_is_relative_to_the_largest_weight():
+    ours = Weights((np.array([1.0, 2.0]), np.array([[3.0]])), (np.array([0.5]),))
+    theirs = Weights((np.array([1.0, 2.5]), np.array([[-4.0]])), (np.array([0.5]),))
+    assert runs.largest_difference(ours, theirs) == 7 / 4
+    assert runs.largest_difference(ours, ours) == 0
+
+
+def test_a_program_that_does_not_listen_is_an_error():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    with pytest.raises(TrainingError, match=r"does not answer: see the\.log"):
+        deployment.wait_for_port(process, deployment.free_port(), "the.log")
+
+
+def test_progress_is_that_of_the_last_checkpoint(tmp_path):
+    assert run_files.progress(tmp_path) is None
+    run_files.write_plan(tmp_path, ["18446744073709551615"], [[0, 1]], [np.array([1])], seed=3)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["nodes"] == [{"id": "18446744073709551615", "clients": [0, 1]}]
+    assert (plan["cohorts"], plan["seed"], plan["timeout"]) == ([[1]], 3, None)
+    (tmp_path / "rounds.json").write_text(json.dumps([{"round": 1}, {"round": 2}]))
+    np.savez(tmp_path / "state.npz", round=1, counted=[0], **{"state/weights": np.ones(2)})
+    state, rounds = run_files.progress(tmp_path)
+    assert (list(state), rounds) == (["weights"], [{"round": 1}])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--algorithm=gossip"], "gossip has no client package"),
+        (["--nodes=10000"], "--nodes=10000: there are"),
+    ],
+)
+def test_mistakes_end_in_one_line(flags, message, tmp_path, monkeypatch, project_root):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    environment.folder().mkdir(parents=True)
+    command = [sys.executable, "-m", "launch.stacks.flower", f"--output_dir={tmp_path}/out"]
+    done = subprocess.run([*command, *flags], cwd=project_root, capture_output=True, text=True)
+    assert done.returncode != 0
+    (line,) = done.stderr.strip().splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
