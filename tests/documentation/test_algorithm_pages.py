@@ -13,7 +13,7 @@ from PIL import Image
 
 from datasets import describe
 from tff_ssl.algorithms import registry
-from tff_ssl.reporting.experiment import Claim, Table
+from tff_ssl.reporting.experiment import Claim, Contrast, Table
 from tff_ssl.reporting.measured import Selector, Value
 
 SECTIONS = [
@@ -149,8 +149,9 @@ def test_a_claims_picture_has_the_figures_that_it_compares(tmp_path):
         "Accuracy", Selector("linear"), ("a", "b"), {row: (row, row) for row in "pqr"}, {}
     )
     values = {(row, column): Value(0.5, 0.01, 3, 0) for row in "pqr" for column in "ab"}
-    claim = Claim("p is at least r", "Accuracy", lambda v: v("p", "a") >= v("r", "a"))
-    assert experiments.looked_up(claim, shown, values) == [("p", "a"), ("r", "a")]
+    above = Contrast({("p", "a"): 1, ("r", "a"): -1})
+    claim = Claim("p is above r", "Accuracy", (above,))
+    assert experiments.looked_up(claim, values) == [("p", "a"), ("r", "a")]
     colours = ("#d62728", "#9467bd", "#e377c2")
     styles = {row: {"color": colour} for row, colour in zip("pqr", colours, strict=True)}
     experiments.draw_claim(claim, shown, values, styles, tmp_path / "claim.png")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tff_ssl import whole_files
-from tff_ssl.reporting import measured, methods, pictures
+from tff_ssl.reporting import measured, methods, pictures, verdicts
 from tff_ssl.reporting.document import Document
-from tff_ssl.reporting.experiment import Experiment, Table, check
+from tff_ssl.reporting.experiment import Experiment, Table
 from tff_ssl.reporting.measured import Selector, TableValues, Value
 from tff_ssl.reporting.methods import Method
 from tff_ssl.reporting.page import Grid
@@ -63,7 +63,7 @@ def read_table_values(
         selector = table.selectors.get(row, table.selector)
         for i, column in enumerate(table.columns):
             cell = cells[i if len(cells) > 1 else 0]
-            runs = records.of_cell(chosen.get(cell, cell)) if cell else []
+            runs = records.runs.get(chosen.get(cell, cell), {}) if cell else {}
             values[row, column] = measured.select(runs, selector)
     return values
 
@@ -166,10 +166,10 @@ def read_values(records: Records, experiment: Experiment) -> AllValues:
 
 
 def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
-    """For each claim, the title of its table, its text, and its verdict (`experiment.check`)."""
+    """For each claim, the title of its table, its text, and its verdict."""
     tables = {table.title: table for table in experiment.tables}
     return [
-        (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
+        (claim.table, claim.text, verdicts.check(claim, tables[claim.table], values[claim.table]))
         for claim in experiment.claims
     ]
 
