@@ -54,10 +54,8 @@ def figure_of(line, selector):
         curve = [accuracy for _, accuracy in line.get("knn", ())]
         ends = {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1]} if curve else {}
         return (line | ends).get(selector.metric)
-    contents = line.get("results", {}).values()
-    for entry in (
-        e for content in contents for e in (content if type(content) is list else [content])
-    ):
+    contents = [one if type(one) is list else [one] for one in line.get("results", {}).values()]
+    for entry in itertools.chain.from_iterable(contents):
         if entry["protocol"] == selector.protocol and (
             selector.labels in (None, entry["labels"])
             and selector.dataset in (None, entry.get("dataset"))
