@@ -105,6 +105,9 @@ def figures(trial: Trial) -> str:
     for row, column in trial.figures:
         short = SHORT.get(row, row)
         by_column.setdefault(column, []).append(f"{short} {_format(values[row, column], shown)}")
+    of_pixels = {} if trial.run in noted() else experiments.bounds(trial.run, shown)
+    for column in by_column.keys() & of_pixels.keys():
+        by_column[column].append(f"raw pixels {_format(of_pixels[column], shown)}")
     texts = [
         f"{column}: {', '.join(parts)}" if len(shown.columns) > 1 else ", ".join(parts)
         for column, parts in by_column.items()
@@ -151,19 +154,17 @@ def seen(trial: Trial) -> tuple[str, str]:
     mean, low, high, needed = (factor * v for v in (one.mean, *one.interval(), one.margin))
     number = f"{_describe(contrast, shown)} is **{mean:,.1f}{unit}**"
     interval = f"95 % interval {low:,.1f} to {high:,.1f}" if math.isfinite(low) else "one seed"
-    pairing = "" if one.is_paired or math.isinf(one.error) else ", not paired by seed"
+    interval += "" if one.is_paired or math.isinf(one.error) else ", not paired by seed"
     remark = "" if learned else " What is above has not learned more than its untrained encoder."
     if learned and one.p_value() < verdicts.LEVEL and verdict(trial) == verdicts.NOT_SHOWN:
         remark = " Of so many comparisons, one is as far below by chance (Holm's correction)."
-    sentence = (
-        f"{claim.text}: {number} ({interval}{pairing}; it has to be above {needed:,.1f}).{remark}"
-    )
+    sentence = f"{number} ({interval}). It has to be above {needed:,.1f}: *{claim.text}.*{remark}"
     name = _CLASSES[verdict(trial)]
     return sentence, interval_pictures.draw(mean, low, high, needed, name, unit)
 
 
 def _describe(contrast, shown) -> str:
-    """A contrast in words, such as `DCCO - contrastive (non-IID, 4)`."""
+    """A contrast in words: rows and columns with their signs."""
     columns = {column for _, column in contrast.weights}
     rows = {row for row, _ in contrast.weights}
     parts = []
@@ -171,8 +172,9 @@ def _describe(contrast, shown) -> str:
         name = SHORT.get(row, row) if len(rows) > 1 or len(columns) == 1 else ""
         place = column if len(columns) > 1 else ""
         both = f"{name} at {place}" if name and place else name or place
-        size = "" if abs(weight) == 1 else f"{abs(weight):g} x "
-        parts.append(f"{'- ' if weight < 0 else '+ '}{size}{both}")
+        size = "" if abs(weight) == 1 else f"{abs(weight):g} \u00d7 "
+        sign = "\u2212" if weight < 0 else "+"  # A minus sign.
+        parts.append(f"{sign} {size}{both}")
     text = " ".join(sorted(parts)).removeprefix("+ ")
     where = SHORT.get(*rows, *rows) if len(rows) == 1 and len(columns) > 1 else ""
     if len(columns) == 1 and len(shown.columns) > 1:
@@ -223,7 +225,9 @@ def _details(trial: Trial | Proof, number: int) -> list[str]:
     checked = statements(trial)
     if len(checked) > 1:
         each = Counter(verdicts.check_each(checked))
-        parts = [f"{each[word]} {_WORDS.get(word, NOT_RUN)}" for word in verdicts.VERDICTS]
+        parts = [
+            f"{each[word]} {_WORDS.get(word, NOT_RUN)}" for word in verdicts.VERDICTS if each[word]
+        ]
         lines += [f"Its {len(checked)} statements by themselves: {', '.join(parts)}.", ""]
     texts = [f"`{command}`" for command in commands(trial.run)]
     is_kept = (ROOT / "measured" / f"{trial.run}.jsonl").exists()

@@ -86,7 +86,7 @@ def _figure_of_run(run: Run, selector: Selector) -> float | None:
     if selector.protocol == TRAINING:
         return _with_ends(run.summary).get(selector.metric)
     for entry in run.entries:
-        if _matches(entry, selector):
+        if matches(entry, selector):
             if selector.metric in _LATER_FIGURES and selector.metric not in entry:
                 return None
             return _figure(run, entry, selector)
@@ -100,7 +100,8 @@ def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**summary, **ends}
 
 
-def _matches(entry: Mapping[str, Any], selector: Selector) -> bool:
+def matches(entry: Mapping[str, Any], selector: Selector) -> bool:
+    """Whether an entry of a result is the one that a selector shows."""
     return (
         entry["protocol"] == selector.protocol
         and selector.dataset in (None, entry.get("dataset"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tff_ssl import whole_files
-from tff_ssl.reporting import measured, methods, pictures, verdicts
+from tff_ssl.reporting import measured, methods, pictures, raw_pixels, verdicts
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Experiment, Table
 from tff_ssl.reporting.measured import Selector, TableValues, Value
@@ -68,8 +68,13 @@ def read_table_values(
     return values
 
 
-def measured_grid(table: Table, values: TableValues) -> Grid:
-    """Formats a table's measured figures, with notes on missing and failed seeds."""
+def measured_grid(
+    table: Table, values: TableValues, pixels: Mapping[str, Value] | None = None
+) -> Grid:
+    """Formats a table's measured figures, with notes on missing and failed seeds.
+
+    `pixels` has the figures of raw pixels by column (`raw_pixels.values`).
+    """
     seeds = max((value.seeds + value.failed for value in values.values()), default=0)
     grid = [[table.with_unit("measured"), *table.columns]]
     for row, cells in table.rows.items():
@@ -78,6 +83,9 @@ def measured_grid(table: Table, values: TableValues) -> Grid:
             if cell is None:
                 texts[i] = _NONE
         grid.append([row, *(_keep_first(texts) if len(cells) == 1 else texts)])
+    if pixels:
+        texts = [_format_value(pixels[c], True, 0) if c in pixels else _NONE for c in table.columns]
+        grid.append([raw_pixels.ROW, *texts])
     return grid
 
 
@@ -222,9 +230,11 @@ def grids(
     records: Records, experiment: Experiment, table: Table, values: TableValues
 ) -> list[tuple[str, Grid]]:
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
+    chosen = choose_cells(records, experiment)
+    pixels = raw_pixels.values(records, table, raw_pixels.collect([records]), chosen)
     found = [
-        ("measured", measured_grid(table, values)),
-        ("measured", logistic_grid(records, table, choose_cells(records, experiment))),
+        ("measured", measured_grid(table, values, pixels)),
+        ("measured", logistic_grid(records, table, chosen)),
         ("published", published_grid(table)),
     ]
     return [(kind, grid) for kind, grid in found if len(grid) > 1]
