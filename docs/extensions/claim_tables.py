@@ -272,12 +272,13 @@ def counts_table() -> list[str]:
 
 def rates_table() -> list[str]:
     """The verdicts' rates of error and power, by simulation (see `verdicts.rates`)."""
-    effects, seeds = (0.0, 1.0, 2.0, 3.0, 5.0), (3, 5, 10)
-    found = {n: verdicts.rates(effects, n) for n in seeds}
-    grid = [["true mean beyond the margin, in deviations", *(f"{n} seeds" for n in seeds)]]
-    for effect in effects:
-        texts = [" / ".join(f"{100 * share:.1f} %" for share in found[n][effect]) for n in seeds]
-        grid.append([f"{effect:g}", *texts])
+    seeds, effects = (3, 5, 10), (0.0, 1.0, 2.0, 3.0, 5.0)
+    grid = [["contrasts", "true mean (deviations)", *(f"{n} seeds" for n in seeds)]]
+    for contrasts in (1, 6):
+        found = [verdicts.rates(effects, n, contrasts) for n in seeds]
+        for effect in effects:
+            texts = (" / ".join(f"{100 * one:.1f} %" for one in of[effect]) for of in found)
+            grid.append([str(contrasts), f"{effect:g}", *texts])
     return table(grid)
 
 

@@ -51,6 +51,9 @@ def dec_ssl_figure5(at: At) -> Experiment:
 
     Published (Table 2): CIFAR-10, 5 clients, ResNet-18; FeatARC's clients are evaluated with the
     models of their clusters. FedU and FedEMA: their global model.
+
+    cpu: The results in `measured/` are of code that aligned clients with another target, the
+    projector's output for a view, so that this experiment does not give the same figures again.
     """
     epochs, total = at((4, 48), (5, 500))
     splits = at({}, {"IID": ("iid", "--alpha=inf")}) | {"non-IID": ("noniid", "--alpha=0.02")}

@@ -180,3 +180,8 @@ def test_error_rates_and_power_are_those_of_the_t_test(seeds):
     power = stats.nct.sf(quantile, seeds - 1, 2 * math.sqrt(seeds))
     assert found[2.0][0] == pytest.approx(power, abs=0.012)
     assert all(sum(shares) == pytest.approx(1) for shares in found.values())
+    # Of four contrasts, all have to hold, and any one contradicts with a quarter of the level.
+    several = verdicts.rates((0.0, 2.0), seeds, contrasts=4)
+    assert several[0.0][0] < 0.001
+    assert several[0.0][1] == pytest.approx(1 - (1 - 0.025 / 4) ** 4, abs=0.004)
+    assert several[2.0][0] == pytest.approx(power**4, abs=0.012)

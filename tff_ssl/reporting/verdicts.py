@@ -6,7 +6,7 @@ number per seed (see `experiment.Contrast`), whose mean has an interval by Stude
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -230,22 +230,30 @@ def deciding(statements: Iterable[Checked]) -> tuple[Checked, Contrast, Estimate
     return min(found, key=rank, default=None)
 
 
-def rates(effects: Sequence[float], seeds: int, draws: int = 20_000) -> Mapping[float, tuple]:
+def rates(
+    effects: Sequence[float], seeds: int, contrasts: int = 1, draws: int = 20_000
+) -> dict[float, tuple[float, float, float]]:
     """By simulation: the shares of holds, does not hold and not shown, by true mean.
 
     Args:
-      effects: True means of the contrast beyond its margin, in deviations of the paired numbers.
+      effects: True means of all contrasts beyond their margins, in deviations of their numbers.
       seeds: Number of seeds, whose numbers are normal.
+      contrasts: Number of contrasts of the statement, which are independent.
       draws: Number of simulated experiments for each mean.
     """
     from scipy import stats
 
-    numbers = np.random.default_rng(seeds).normal(size=(draws, seeds))
-    error = numbers.std(axis=1, ddof=1) / math.sqrt(seeds)
-    half = stats.t.ppf(1 - LEVEL / 2, seeds - 1) * error
-    shares = {}
+    numbers = np.random.default_rng(seeds).normal(size=(draws, contrasts, seeds))
+    error, shares = numbers.std(axis=2, ddof=1) / math.sqrt(seeds), {}
     for effect in effects:
-        mean = numbers.mean(axis=1) + effect
-        above, below = float(np.mean(mean > half)), float(np.mean(mean < -half))
-        shares[effect] = (above, below, 1 - above - below)
+        distances = (numbers.mean(axis=2) + effect) / error
+        p_values = 2 * stats.t.sf(np.abs(distances), seeds - 1)
+        above = np.all((distances > 0) & (p_values < LEVEL), axis=1)
+        order = np.argsort(p_values, axis=1)
+        steps = np.arange(contrasts, 0, -1) * np.take_along_axis(p_values, order, axis=1)
+        corrected = np.maximum.accumulate(steps, axis=1)
+        is_below = np.take_along_axis(distances, order, axis=1) < 0
+        below = np.any(is_below & (corrected < LEVEL), axis=1)
+        holds, contradicted = float(above.mean()), float(below.mean())
+        shares[effect] = (holds, contradicted, 1 - holds - contradicted)
     return shares
