@@ -23,23 +23,6 @@ _WORDS = {
     verdicts.HOLDS: "reproduced", verdicts.CONTRADICTED: "contradicted",
     verdicts.NOT_SHOWN: "not shown", NOT_RUN: NOT_RUN,
 }  # fmt: skip
-_CLASSES = {word: word.replace(" ", "-") for word in _WORDS}
-# Rows of tables -> shorter names.
-SHORT = {
-    "Proposed DCCO": "DCCO",
-    "Contrastive + FedAvg": "contrastive",
-    "Centralized CCO": "centralized",
-    "Supervised from scratch": "from scratch",
-    "(untrained encoder)": "untrained",
-    "Single client training": "single clients",
-    "tiny (in place of ResNet-18)": "tiny",
-    "small (in place of ResNet-34)": "small",
-    "DeNAV, 3000 epochs": "DeNAV",
-    "Random route, 3000 epochs": "random route",
-    "Gossip learning, 3000 epochs": "gossip",
-    "All-reduce, 3000 epochs": "all-reduce",
-    "From scratch": "from scratch",
-}
 # Experiment -> value of --data_dir; DATA for all others.
 _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
@@ -103,7 +86,7 @@ def figures(trial: Trial) -> str:
     _, shown, values = statements(trial)[0]
     by_column: dict[str, list[str]] = {}
     for row, column in trial.figures:
-        short = SHORT.get(row, row)
+        short = interval_pictures.SHORT.get(row, row)
         by_column.setdefault(column, []).append(f"{short} {_format(values[row, column], shown)}")
     of_pixels = {} if trial.run in noted() else experiments.bounds(trial.run, shown)
     for column in by_column.keys() & of_pixels.keys():
@@ -146,40 +129,7 @@ def minutes(trial: Trial) -> str:
 
 def seen(trial: Trial) -> tuple[str, str]:
     """What was seen in a trial: a sentence with the deciding number, and its picture."""
-    found = verdicts.deciding(statements(trial))
-    if found is None:
-        return "Nothing was measured.", ""
-    (claim, shown, _), contrast, one, learned = found
-    factor, unit = (100, " points") if shown.percent else (1, "")
-    mean, low, high, needed = (factor * v for v in (one.mean, *one.interval(), one.margin))
-    number = f"{_describe(contrast, shown)} is **{mean:,.1f}{unit}**"
-    interval = f"95 % interval {low:,.1f} to {high:,.1f}" if math.isfinite(low) else "one seed"
-    interval += "" if one.is_paired or math.isinf(one.error) else ", not paired by seed"
-    remark = "" if learned else " What is above has not learned more than its untrained encoder."
-    if learned and one.p_value() < verdicts.LEVEL and verdict(trial) == verdicts.NOT_SHOWN:
-        remark = " Of so many comparisons, one is as far below by chance (Holm's correction)."
-    sentence = f"{number} ({interval}). It has to be above {needed:,.1f}: *{claim.text}.*{remark}"
-    name = _CLASSES[verdict(trial)]
-    return sentence, interval_pictures.draw(mean, low, high, needed, name, unit)
-
-
-def _describe(contrast, shown) -> str:
-    """A contrast in words: rows and columns with their signs."""
-    columns = {column for _, column in contrast.weights}
-    rows = {row for row, _ in contrast.weights}
-    parts = []
-    for (row, column), weight in contrast.weights.items():
-        name = SHORT.get(row, row) if len(rows) > 1 or len(columns) == 1 else ""
-        place = column if len(columns) > 1 else ""
-        both = f"{name} at {place}" if name and place else name or place
-        size = "" if abs(weight) == 1 else f"{abs(weight):g} \u00d7 "
-        sign = "\u2212" if weight < 0 else "+"  # A minus sign.
-        parts.append(f"{sign} {size}{both}")
-    text = " ".join(sorted(parts)).removeprefix("+ ")
-    where = SHORT.get(*rows, *rows) if len(rows) == 1 and len(columns) > 1 else ""
-    if len(columns) == 1 and len(shown.columns) > 1:
-        where = next(iter(columns))
-    return f"{text} ({where})" if where else text
+    return interval_pictures.seen(statements(trial), verdict(trial))
 
 
 def paper(key: str) -> list[str]:
@@ -190,8 +140,9 @@ def paper(key: str) -> list[str]:
 def card(claim: PaperClaim) -> list[str]:
     """A claim: what the paper says, what was seen, the verdict, and folded details."""
     word = main_verdict(claim)
+    classes = f"claim {interval_pictures.html_class(word)}"
     lines = [
-        f'<section class="claim {_CLASSES[word]}" id="claim-{claim.name.lower()}">',
+        f'<section class="{classes}" id="claim-{claim.name.lower()}">',
         f'<p class="claim-head"><b>{claim.name}</b> {claim.place} '
         f'<span class="verdict">{_WORDS[word]}</span></p>',
         "", f"**The paper:** {claim.text}", "",

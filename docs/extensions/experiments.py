@@ -10,9 +10,8 @@ import pathlib
 import shutil
 from collections import Counter
 
+import interval_pictures
 from markdown_tables import ROOT, table
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 _MEASURED = ROOT / "measured"
 _DEFAULTS = "digits_defaults-cpu"
@@ -118,11 +117,17 @@ def _beside(measured: str, published: str) -> str:
     return f"{measured} ({published})" if published not in ("", "-") else measured
 
 
-def verdicts(name: str) -> list[tuple[str, str, str]]:
-    """An experiment's claims that were checked: title of the table, statement, verdict."""
+@functools.cache
+def report_rows(name: str) -> list[tuple[str, str, str]]:
+    """An experiment's claims: title of the table, statement, verdict."""
     from tff_ssl.reporting import report
 
-    return [row for row in report.claim_rows(*read(name)) if row[2] in _VERDICTS]
+    return report.claim_rows(*read(name))
+
+
+def verdicts(name: str) -> list[tuple[str, str, str]]:
+    """Those of the claims that were measured."""
+    return [row for row in report_rows(name) if row[2] in _VERDICTS]
 
 
 def summary(name: str) -> str:
@@ -160,64 +165,25 @@ def _traffic(name: str) -> str:
     return f"A client received {down / 1e6:.2f} MB and sent {up / 1e6:.2f} MB in a round of it."
 
 
-def looked_up(claim, values) -> list[tuple[str, str]]:
-    """The figures that a claim compares, as (row, column), in the order of the table."""
-    compared = {figure for contrast in claim.contrasts for figure in contrast.weights}
-    return [key for key in values if key in compared]
-
-
-def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
-    """Draws the figures that a claim compares, with their deviations, in the report's colours."""
-    figures = looked_up(claim, values)
-    rows = list(dict.fromkeys(row for row, _ in figures))
-    columns = [column for column in shown.columns if any(c == column for _, c in figures)]
-    colours = {row: styles[row]["color"] for row in rows}
-    factor = 100 if shown.percent else 1
-    figure = Figure(figsize=(6.4, 0.9 + 0.42 * len(columns) + 0.22 * len(rows)))
-    axes = figure.subplots()
-    for row, column in figures:
-        value = values[row, column]
-        shift = 0.14 * (rows.index(row) - (len(rows) - 1) / 2)
-        axes.errorbar(
-            factor * value.mean, columns.index(column) + shift, xerr=factor * value.std,
-            fmt="o", capsize=3, color=colours[row],
-        )  # fmt: skip
-    handles = [Line2D([], [], marker="o", linestyle="", color=colours[row]) for row in rows]
-    position = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    axes.legend(handles, rows, fontsize=8, frameon=False, **position)
-    axes.set_yticks(range(len(columns)), columns, fontsize=8)
-    axes.set_ylim(len(columns) - 0.5, -0.5)
-    axes.set_xlabel(shown.with_unit(shown.title), fontsize=8)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=90, bbox_inches="tight")
-
-
 def gallery(name: str, pictures: pathlib.Path) -> str:
     """An experiment's page in the gallery; writes its pictures to the page's folder.
 
     It has a picture and a sentence for each claim, the tables, learning curves and partitions.
     """
     from datasets import describe
-    from tff_ssl.reporting import methods
 
     experiment, values = read(name)
-    styles = methods.method_styles(experiment)
     tables = {shown.title: shown for shown in experiment.tables}
-    claims = {(claim.table, claim.text): claim for claim in experiment.claims}
     lines = [f"# {experiment.title}", "", summary(name)]
+    found = [verdict for *_, verdict in report_rows(name)]
     for verdict in _VERDICTS:
-        chosen = [row for row in verdicts(name) if row[2] == verdict]
+        chosen = [c for c, word in zip(experiment.claims, found, strict=True) if word == verdict]
         if chosen:
             lines += ["", f"## Verdict: {verdict}"]
-        for title, text, _ in chosen:
-            path = pictures / f"{name}_{len(lines)}.png"
-            draw_claim(claims[title, text], tables[title], values[title], styles, path)
-            lines += [
-                "",
-                f'**{text}** in the table "{title}": {verdict}.',
-                *_image(path.name, f"The figures that this claim compares: {text}"),
-            ]
+        for claim in chosen:
+            checked = (claim, tables[claim.table], values[claim.table])
+            sentence, picture = interval_pictures.seen([checked], verdict)
+            lines += ["", f'{sentence} (Table "{claim.table}".)', "", picture]
     lines += ["", "## Tables", "", *measured(name)]
     for number, caption in enumerate(_report_pictures(name), 1):
         file = write_picture(name, number, pictures)
