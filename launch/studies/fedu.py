@@ -1,6 +1,6 @@
 """Tables 1, 2 and 3 of the FedU paper, with its two encoders side by side."""
 
-from launch.studies.engine.claims import PaperClaim, Trial, claim
+from launch.studies.engine.claims import PaperClaim, Proof, Trial, claim
 from launch.studies.engine.statements import ON_CLIENTS, above, each_above, say
 from launch.studies.engine.study import At, cell, grid, study, table
 from tff_ssl.reporting.experiment import Cell, Contrast, Experiment
@@ -309,6 +309,10 @@ CLAIMS = (
           "FedU is one point above single clients. The paper's 14 points over FedCA are not tried, "
           "because FedCA has no alignment here."),
     PaperClaim("U13", "section 5.2", "The divergence of clients' encoders from the global one "
-               "falls as training proceeds.", untried="The divergences of the runs in `measured/` "
-               "were not kept. `metrics.csv` of a run has them."),
+               "falls as training proceeds.",
+               (Proof("FedU's default run on the digits: squared divergence (Eq. 3), mean over "
+                      "clients, in the first and in the last three of 24 rounds; 3 seeds", "1.20 "
+                      "and 1.05: it falls by 0.15 (95 % interval -0.01 to 0.32), in each of the "
+                      "runs", "not shown", "python -m launch.pretrain --algorithm=fedu "
+                      "--seeds=0,1,2"),)),
 )  # fmt: skip
