@@ -79,15 +79,18 @@ def seen(checked, verdict: str) -> tuple[str, str]:
     interval += "" if one.is_paired or math.isinf(one.error) else ", not paired by seed"
     remark = "" if learned else " What is above has not learned more than its untrained encoder."
     if learned and one.p_value() < verdicts.LEVEL and verdict == verdicts.NOT_SHOWN:
-        remark = " Of so many comparisons, one is as far below by chance (Holm's correction)."
+        remark = " Of so many comparisons, one may be as far below by chance (Holm's correction)."
     sentence = f"{number} ({interval}). It has to be above {needed:,.1f}: *{claim.text}.*{remark}"
     return sentence, draw(mean, low, high, needed, html_class(verdict), unit)
 
 
 def _describe(contrast, shown) -> str:
     """A contrast in words: rows and columns with their signs."""
-    columns = {column for _, column in contrast.weights}
-    rows = {row for row, _ in contrast.weights}
+    columns = dict.fromkeys(column for _, column in contrast.weights)
+    rows = dict.fromkeys(row for row, _ in contrast.weights)
+    if len(rows) == len(columns) == 2 and {*contrast.weights.values()} == {1, -1}:
+        (row, other), (first, last) = (SHORT.get(one, one) for one in rows), columns
+        return f"The fall of {row} from {first} to {last}, less that of {other},"
     parts = []
     for (row, column), weight in contrast.weights.items():
         name = SHORT.get(row, row) if len(rows) > 1 or len(columns) == 1 else ""
