@@ -1,4 +1,4 @@
-"""The tables of the page of claims: each claim of a paper beside what was measured.
+"""The page of claims: each claim of a paper beside what was measured.
 
 The claims are in `launch.studies`. The code that writes an experiment's report computes their
 figures and verdicts from the results in `measured/`; where these are not kept, from `noted.jsonl`.
@@ -11,27 +11,18 @@ import statistics
 from collections import Counter
 
 import experiments
+import interval_pictures
 from markdown_tables import ROOT, table
 
 from launch.studies.engine.claims import PAPERS, Noted, PaperClaim, Proof, Trial, read_noted
+from tff_ssl.reporting import verdicts
 
-NOT_RUN = "not run"
-# Rows of tables -> shorter names.
-SHORT = {
-    "Proposed DCCO": "DCCO",
-    "Contrastive + FedAvg": "contrastive",
-    "Centralized CCO": "centralized",
-    "Supervised from scratch": "from scratch",
-    "(untrained encoder)": "untrained",
-    "Single client training": "single clients",
-    "tiny (in place of ResNet-18)": "tiny",
-    "small (in place of ResNet-34)": "small",
-    "DeNAV, 3000 epochs": "DeNAV",
-    "Random route, 3000 epochs": "random route",
-    "Gossip learning, 3000 epochs": "gossip",
-    "All-reduce, 3000 epochs": "all-reduce",
-    "From scratch": "from scratch",
-}
+NOT_RUN = "not tried"
+# Verdicts -> words of the page, and classes of its cards.
+_WORDS = {
+    verdicts.HOLDS: "reproduced", verdicts.CONTRADICTED: "contradicted",
+    verdicts.NOT_SHOWN: "not shown", NOT_RUN: NOT_RUN,
+}  # fmt: skip
 # Experiment -> value of --data_dir; DATA for all others.
 _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
@@ -73,55 +64,33 @@ def _read_noted(of_run: Noted):
     return experiment, values
 
 
-@functools.cache
-def _claim_rows(run: str):
-    from tff_ssl.reporting import report
-
-    return report.claim_rows(*read(run))
-
-
-def checks(trial: Trial) -> list[tuple[str, str, str]]:
-    """The experiment's statements that make up a claim: table, statement, verdict."""
-    rows = _claim_rows(trial.run)
-    return [rows[number] for number in trial.decided_by(read(trial.run)[0])]
+def statements(trial: Trial):
+    """The statements that make up a claim, each with its table and the table's figures."""
+    experiment, values = read(trial.run)
+    tables = {shown.title: shown for shown in experiment.tables}
+    chosen = [experiment.claims[number] for number in trial.decided_by(experiment)]
+    return [(one, tables[one.table], values[one.table]) for one in chosen]
 
 
 def verdict(trial: Trial) -> str:
-    """The verdict on all statements: they hold if each holds, and do not if one does not."""
-    found = {row[2] for row in checks(trial)}
-    if found == {"not measured"}:
-        return NOT_RUN
-    if "does not hold" in found:
-        return "does not hold"
-    return "holds" if found == {"holds"} else "not shown"
-
-
-def _verdict_text(trial: Trial) -> str:
-    """The verdict, with the number of statements by verdict if they differ."""
-    counts = Counter(row[2] for row in checks(trial))
-    text = f"**{verdict(trial)}**"
-    if len(counts) > 1:
-        text += f" ({', '.join(f'{word}: {counts[word]}' for word in sorted(counts))})"
-    if (ROOT / "measured" / f"{trial.run}.jsonl").exists():
-        text += f", [pictures](generated/{trial.run}.md)"
-    return text
-
-
-def _table_of(trial: Trial):
-    """The first table of the trial, which is shown, with its figures."""
-    experiment, values = read(trial.run)
-    title = checks(trial)[0][0]
-    (shown,) = (one for one in experiment.tables if one.title == title)
-    return shown, values[title]
+    """The verdict on a claim that says all of the trial's statements."""
+    found = verdicts.check_all(statements(trial))
+    if found != verdicts.NOT_MEASURED:
+        return found
+    is_measured = verdicts.deciding(statements(trial)) is not None
+    return verdicts.NOT_SHOWN if is_measured else NOT_RUN
 
 
 def figures(trial: Trial) -> str:
     """A trial's figures with their deviations, by column."""
-    shown, values = _table_of(trial)
+    _, shown, values = statements(trial)[0]
     by_column: dict[str, list[str]] = {}
     for row, column in trial.figures:
-        short = SHORT.get(row, row)
+        short = interval_pictures.SHORT.get(row, row)
         by_column.setdefault(column, []).append(f"{short} {_format(values[row, column], shown)}")
+    of_pixels = {} if trial.run in noted() else experiments.bounds(trial.run, shown)
+    for column in by_column.keys() & of_pixels.keys():
+        by_column[column].append(f"raw pixels {_format(of_pixels[column], shown)}")
     texts = [
         f"{column}: {', '.join(parts)}" if len(shown.columns) > 1 else ", ".join(parts)
         for column, parts in by_column.items()
@@ -137,32 +106,12 @@ def _format(value, shown) -> str:
     return f"{mean} ± {factor * value.std:.{digits}f}" if value.seeds > 1 else f"{mean} (one seed)"
 
 
-def margin(trial: Trial) -> str:
-    """The gap between the compared ends, in points and in deviations (of the larger one)."""
-    if trial.ends is None:
-        return "ends not measured"
-    shown, values = _table_of(trial)
-    upper, lower = (values[key] for key in trial.ends)
-    if not (upper.seeds and lower.seeds):
-        return "not measured"
-    names = [SHORT.get(row, row) for row, _ in trial.ends]
-    if names[0] == names[1]:
-        names = [column for _, column in trial.ends]
-    distance = upper.mean - lower.mean
-    points = f"{round(100 * distance, 1) + 0.0:.1f} points" if shown.percent else f"{distance:,.0f}"
-    text = f"{names[0]} - {names[1]}: {points}"
-    deviation = max(upper.std, lower.std)
-    if min(upper.seeds, lower.seeds) > 1 and deviation:
-        return f"{text}, {round(distance / deviation, 1) + 0.0:.1f} deviations"
-    return f"{text}, one seed"
-
-
 def minutes(trial: Trial) -> str:
     """Minutes of training: the smallest and the largest median of the figures' cells."""
     if trial.run in noted():
         return "not kept"
     experiment, _ = read(trial.run)
-    shown, _ = _table_of(trial)
+    _, shown, _ = statements(trial)[0]
     medians = []
     for row, column in trial.figures:
         cells = shown.rows[row]
@@ -178,34 +127,63 @@ def minutes(trial: Trial) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def paper(key: str) -> list[str]:
-    """The table of a paper's claims, and the commands of its runs.
+def seen(trial: Trial) -> tuple[str, str]:
+    """What was seen in a trial: a sentence with the deciding number, and its picture."""
+    return interval_pictures.seen(statements(trial), verdict(trial))
 
-    A claim without a run has one row, with the reason.
-    """
-    grid = [["claim", "our setting", "margin", "our figures, in percent", "verdict", "minutes"]]
-    for claim in claims(key):
-        head = f"**{claim.name}** {claim.text} ({claim.place})"
-        for trial in claim.trials:
-            if isinstance(trial, Proof):
-                row = [trial.setting, "-", trial.figures, f"**{trial.verdict}**", "-"]
-            else:
-                setting = f"{trial.setting} {trial.note}".strip()
-                shown = (make(trial) for make in (margin, figures, _verdict_text, minutes))
-                row = [setting, *shown]
-            grid.append([head, *row])
-            head = f"**{claim.name}**, the same"
-        if not claim.trials:
-            grid.append([head, claim.untried, "not seen", "none", f"**{NOT_RUN}**", "-"])
-    tried = [trial for claim in claims(key) for trial in claim.trials]
-    runs = dict.fromkeys(trial.run for trial in tried if isinstance(trial, Trial))
-    lines = table(grid)
-    if runs:
-        lines += ["The commands of these runs:", ""]
-        lines += [f"- {run}: {'; '.join(f'`{c}`' for c in commands(run))}" for run in runs]
-    proofs = [trial for trial in tried if isinstance(trial, Proof)]
-    lines += [f"- {proof.setting.rstrip('.')}: `{proof.command}`" for proof in proofs]
-    return [*lines, ""]
+
+def paper(key: str) -> list[str]:
+    """The claims of a paper, a card each."""
+    return [line for claim in claims(key) for line in card(claim)]
+
+
+def card(claim: PaperClaim) -> list[str]:
+    """A claim: what the paper says, what was seen, the verdict, and folded details."""
+    word = main_verdict(claim)
+    classes = f"claim {interval_pictures.html_class(word)}"
+    lines = [
+        f'<section class="{classes}" id="claim-{claim.name.lower()}">',
+        f'<p class="claim-head"><b>{claim.name}</b> {claim.place} '
+        f'<span class="verdict">{_WORDS[word]}</span></p>',
+        "", f"**The paper:** {claim.text}", "",
+    ]  # fmt: skip
+    if not claim.trials:
+        return [*lines, f"**Not tried:** {claim.untried}", "", "</section>", ""]
+    first = claim.trials[0]
+    sentence, picture = (_sentence(first), "") if isinstance(first, Proof) else seen(first)
+    lines += [f"**We saw:** {sentence}", "", *([picture, ""] if picture else [])]
+    others = len(claim.trials) - 1
+    more = f" and {others} more trial{'s' if others > 1 else ''}" if others else ""
+    lines += [f"<details><summary>Setting, figures{more}</summary>", ""]
+    for number, trial in enumerate(claim.trials):
+        lines += _details(trial, number)
+    return [*lines, "</details>", "</section>", ""]
+
+
+def _sentence(proof: Proof) -> str:
+    return f"{proof.figures}."
+
+
+def _details(trial: Trial | Proof, number: int) -> list[str]:
+    """The setting of a trial, its figures, its statements and commands."""
+    if isinstance(trial, Proof):
+        return [f"{trial.setting}. Command: `{trial.command}`", ""]
+    lines = []
+    if number:
+        sentence, picture = seen(trial)
+        lines += [f"**Trial {number + 1}: {_WORDS[verdict(trial)]}.** {sentence}", "", picture, ""]
+    lines += [f"{trial.setting} {trial.note}".strip(), "", figures(trial), ""]
+    checked = statements(trial)
+    if len(checked) > 1:
+        each = Counter(verdicts.check_each(checked))
+        parts = [
+            f"{each[word]} {_WORDS.get(word, NOT_RUN)}" for word in verdicts.VERDICTS if each[word]
+        ]
+        lines += [f"Its {len(checked)} statements by themselves: {', '.join(parts)}.", ""]
+    texts = [f"`{command}`" for command in commands(trial.run)]
+    is_kept = (ROOT / "measured" / f"{trial.run}.jsonl").exists()
+    pictures = f" [Pictures](generated/{trial.run}.md)." if is_kept else ""
+    return [*lines, f"Minutes of training: {minutes(trial)}.{pictures} {'; '.join(texts)}", ""]
 
 
 def commands(run: str) -> list[str]:
@@ -229,17 +207,30 @@ def commands(run: str) -> list[str]:
     return lines
 
 
+def counts() -> Counter:
+    """The number of claims by verdict."""
+    return Counter(main_verdict(claim) for claim in claims())
+
+
 def counts_table() -> list[str]:
     """The number of claims by paper and verdict (that on the first trial), and the runs' hours."""
-    words = ["holds", "does not hold", "not shown", NOT_RUN]
-    grid = [["paper", "claims", *words]]
-    totals: Counter = Counter()
-    for key, title in PAPERS.items():
+    grid = [["paper", "claims", *_WORDS.values()]]
+    for key, title in (*PAPERS.items(), ("", "all")):
         found: Counter = Counter(main_verdict(claim) for claim in claims(key))
-        totals += found
-        grid.append([title, str(sum(found.values())), *(str(found[word]) for word in words)])
-    grid.append(["all", str(sum(totals.values())), *(str(totals[word]) for word in words)])
+        grid.append([title, str(sum(found.values())), *(str(found[word]) for word in _WORDS)])
     return [*table(grid), _hours()]
+
+
+def rates_table() -> list[str]:
+    """The verdicts' rates of error and power, by simulation (see `verdicts.rates`)."""
+    seeds, effects = (3, 5, 10), (0.0, 1.0, 2.0, 3.0, 5.0)
+    grid = [["contrasts", "true mean (deviations)", *(f"{n} seeds" for n in seeds)]]
+    for contrasts in (1, 6):
+        found = [verdicts.rates(effects, n, contrasts) for n in seeds]
+        for effect in effects:
+            texts = (" / ".join(f"{100 * one:.1f} %" for one in of[effect]) for of in found)
+            grid.append([str(contrasts), f"{effect:g}", *texts])
+    return table(grid)
 
 
 def _hours() -> str:

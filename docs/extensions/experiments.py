@@ -5,13 +5,13 @@ the papers' ones; none is typed into the pages.
 """
 
 import functools
+import json
 import pathlib
 import shutil
 from collections import Counter
 
+import interval_pictures
 from markdown_tables import ROOT, table
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 _MEASURED = ROOT / "measured"
 _DEFAULTS = "digits_defaults-cpu"
@@ -45,11 +45,61 @@ def names() -> list[str]:
     return sorted(path.stem for path in _MEASURED.glob("*.jsonl") if path.stem not in _OTHERS)
 
 
-def comparison(shown, values) -> list[list[str]]:
+@functools.cache
+def pixel_scores():
+    """The scores of raw pixels in all runs, and those that are noted, by setting."""
+    from tff_ssl.reporting import raw_pixels
+
+    found = raw_pixels.collect(map(records, names()))
+    for line in (_MEASURED / "noted.jsonl").read_text().splitlines():
+        noted = json.loads(line)
+        if noted["what"] == "raw pixels":
+            setting = raw_pixels.Setting(noted["dataset"], "", noted["labels"], noted["probe"])
+            by_seed = {i: {"accuracy": one} for i, one in enumerate(noted["rows"]["raw pixels"])}
+            found.setdefault(setting, by_seed)
+    return found
+
+
+def pixels(name: str, shown):
+    """The figures of raw pixels by column, for a table of an experiment."""
+    from tff_ssl.reporting import raw_pixels, report
+
+    chosen = report.choose_cells(records(name), read(name)[0])
+    return raw_pixels.values(records(name), shown, pixel_scores(), chosen)
+
+
+def bounds(name: str, shown):
+    """The figures of raw pixels by column, of a table's own row or of others' runs."""
+    own = [row for row, one in shown.selectors.items() if one.baseline == "raw_pixels"]
+    values = read(name)[1][shown.title]
+    return {c: values[own[0], c] for c in shown.columns} if own else pixels(name, shown)
+
+
+def below_pixels(name: str) -> list[str]:
+    """Sentences on the rows whose mean is below raw pixels, for each table of accuracies."""
+    experiment, values = read(name)
+    lines = []
+    for shown in experiment.tables:
+        baselines = {row: one.baseline for row, one in shown.selectors.items() if one.baseline}
+        for column, bound in bounds(name, shown).items():
+            found = {row: values[shown.title][row, column].mean for row in shown.rows}
+            below = [
+                f"{row} ({100 * mean:.1f})"
+                for row, mean in found.items()
+                if row not in baselines and mean < bound.mean
+            ]
+            place = f"{shown.title}, {column}" if len(shown.columns) > 1 else shown.title
+            mean = f"{100 * bound.mean:.1f} ± {100 * bound.std:.1f}"
+            text = f"Below them are {', '.join(below)}." if below else "Nothing is below them."
+            lines.append(f"- {place}: raw pixels have {mean}. {text}")
+    return ["", *lines, ""]
+
+
+def comparison(shown, values, of_pixels=None) -> list[list[str]]:
     """A table as rows: measured figures, with the published ones in parentheses."""
     from tff_ssl.reporting import report
 
-    measured = report.measured_grid(shown, values)
+    measured = report.measured_grid(shown, values, of_pixels)
     published = {row[0]: row[1:] for row in report.published_grid(shown)[1:]}
     header = "in percent" if shown.percent else "counts"
     grid = [[f"{header}: measured{' (published)' if published else ''}", *measured[0][1:]]]
@@ -67,11 +117,17 @@ def _beside(measured: str, published: str) -> str:
     return f"{measured} ({published})" if published not in ("", "-") else measured
 
 
-def verdicts(name: str) -> list[tuple[str, str, str]]:
-    """An experiment's claims that were checked: title of the table, statement, verdict."""
+@functools.cache
+def report_rows(name: str) -> list[tuple[str, str, str]]:
+    """An experiment's claims: title of the table, statement, verdict."""
     from tff_ssl.reporting import report
 
-    return [row for row in report.claim_rows(*read(name)) if row[2] in _VERDICTS]
+    return report.claim_rows(*read(name))
+
+
+def verdicts(name: str) -> list[tuple[str, str, str]]:
+    """Those of the claims that were measured."""
+    return [row for row in report_rows(name) if row[2] in _VERDICTS]
 
 
 def summary(name: str) -> str:
@@ -109,73 +165,25 @@ def _traffic(name: str) -> str:
     return f"A client received {down / 1e6:.2f} MB and sent {up / 1e6:.2f} MB in a round of it."
 
 
-def looked_up(claim, shown, values) -> list[tuple[str, str]]:
-    """The figures that a claim compares, as (row, column), in the order of the table."""
-    from tff_ssl.reporting.experiment import check
-
-    keys_read = set()
-
-    class Recorded(dict):
-        def __getitem__(self, key):
-            keys_read.add(key)
-            return super().__getitem__(key)
-
-    check(claim, shown, Recorded(values))
-    return [key for key in values if key in keys_read]
-
-
-def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
-    """Draws the figures that a claim compares, with their deviations, in the report's colours."""
-    figures = looked_up(claim, shown, values)
-    rows = list(dict.fromkeys(row for row, _ in figures))
-    columns = [column for column in shown.columns if any(c == column for _, c in figures)]
-    colours = {row: styles[row]["color"] for row in rows}
-    factor = 100 if shown.percent else 1
-    figure = Figure(figsize=(6.4, 0.9 + 0.42 * len(columns) + 0.22 * len(rows)))
-    axes = figure.subplots()
-    for row, column in figures:
-        value = values[row, column]
-        shift = 0.14 * (rows.index(row) - (len(rows) - 1) / 2)
-        axes.errorbar(
-            factor * value.mean, columns.index(column) + shift, xerr=factor * value.std,
-            fmt="o", capsize=3, color=colours[row],
-        )  # fmt: skip
-    handles = [Line2D([], [], marker="o", linestyle="", color=colours[row]) for row in rows]
-    position = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    axes.legend(handles, rows, fontsize=8, frameon=False, **position)
-    axes.set_yticks(range(len(columns)), columns, fontsize=8)
-    axes.set_ylim(len(columns) - 0.5, -0.5)
-    axes.set_xlabel(shown.with_unit(shown.title), fontsize=8)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=90, bbox_inches="tight")
-
-
 def gallery(name: str, pictures: pathlib.Path) -> str:
     """An experiment's page in the gallery; writes its pictures to the page's folder.
 
     It has a picture and a sentence for each claim, the tables, learning curves and partitions.
     """
     from datasets import describe
-    from tff_ssl.reporting import methods
 
     experiment, values = read(name)
-    styles = methods.method_styles(experiment)
     tables = {shown.title: shown for shown in experiment.tables}
-    claims = {(claim.table, claim.text): claim for claim in experiment.claims}
     lines = [f"# {experiment.title}", "", summary(name)]
+    found = [verdict for *_, verdict in report_rows(name)]
     for verdict in _VERDICTS:
-        chosen = [row for row in verdicts(name) if row[2] == verdict]
+        chosen = [c for c, word in zip(experiment.claims, found, strict=True) if word == verdict]
         if chosen:
             lines += ["", f"## Verdict: {verdict}"]
-        for title, text, _ in chosen:
-            path = pictures / f"{name}_{len(lines)}.png"
-            draw_claim(claims[title, text], tables[title], values[title], styles, path)
-            lines += [
-                "",
-                f'**{text}** in the table "{title}": {verdict}.',
-                *_image(path.name, f"The figures that this claim compares: {text}"),
-            ]
+        for claim in chosen:
+            checked = (claim, tables[claim.table], values[claim.table])
+            sentence, picture = interval_pictures.seen([checked], verdict)
+            lines += ["", f'{sentence} (Table "{claim.table}".)', "", picture]
     lines += ["", "## Tables", "", *measured(name)]
     for number, caption in enumerate(_report_pictures(name), 1):
         file = write_picture(name, number, pictures)
@@ -234,7 +242,8 @@ def measured(name: str, tables: list[int] | None = None) -> list[str]:
     lines = []
     for number in tables or range(1, len(experiment.tables) + 1):
         shown = experiment.tables[number - 1]
-        lines += [f"**{shown.title}**", *table(comparison(shown, values[shown.title]))]
+        grid = comparison(shown, values[shown.title], pixels(name, shown))
+        lines += [f"**{shown.title}**", *table(grid)]
     return [*lines, f"The result of every run is in `measured/{name}.jsonl`.", ""]
 
 
@@ -256,22 +265,41 @@ def default_run(name: str) -> list[str]:
     """The figures of an algorithm's default run on the digits."""
     return [
         "The default run on the digits: test accuracy of a linear probe in percent, mean and "
-        "deviation over 3 seeds, beside the untrained encoder of the same runs.",
-        *table(default_rows([name])),
+        "deviation over 3 seeds, beside the untrained encoder of the same runs, and raw pixels.",
+        *table([*default_rows([name]), _pixel_row()]),
+        _below(name),
         _traffic(name),
         "",
     ]
+
+
+def _pixel_row() -> list[str]:
+    experiment, _ = read(_DEFAULTS)
+    found = [one for shown in experiment.tables for one in bounds(_DEFAULTS, shown).values()]
+    one, five = (f"{100 * value.mean:.1f} \u00b1 {100 * value.std:.1f}" for value in found)
+    return ["raw pixels", one, "", five, ""]
+
+
+def _below(name: str) -> str:
+    """A sentence on where the mean of an algorithm's default run is below raw pixels."""
+    experiment, values = read(_DEFAULTS)
+    places = [
+        shown.title.partition(", ")[2]
+        for shown in experiment.tables
+        for column, bound in bounds(_DEFAULTS, shown).items()
+        if values[shown.title][name, column].mean < bound.mean
+    ]
+    if not places:
+        return ""
+    return (
+        f"With {' and with '.join(places)} the mean is below raw pixels: this short run on small "
+        "images has learned nothing useful for such a probe."
+    )
 
 
 def default_runs() -> list[str]:
     """The figures of all algorithms' default runs, and those of raw pixels."""
     from tff_ssl.algorithms import registry
 
-    experiment, values = read(_DEFAULTS)
-    pixels = [
-        f"{100 * value.mean:.1f} ± {100 * value.std:.1f}"
-        for shown in experiment.tables
-        for value in [values[shown.title]["raw pixels", shown.columns[0]]]
-    ]
     grid = default_rows(list(registry.ALGORITHMS))
-    return table([*grid, ["raw pixels", pixels[0], "", pixels[1], ""]])
+    return [*table([*grid, _pixel_row()]), *below_pixels(_DEFAULTS)]

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from launch.studies.engine.statements import above, falls, not_below, say, slug, within
+from launch.studies.engine.statements import Condition, above, falls, say, slug, within
 from launch.studies.engine.study import PIXELS, UNTRAINED, At, Figures, Rows, cell, study, table
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
+from tff_ssl.reporting.experiment import Cell, Claim, Contrast, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 DCCO, CONTRASTIVE, CCO = "Proposed DCCO", "Contrastive + FedAvg", "CCO + FedAvg"
@@ -135,38 +135,64 @@ def probed(own: Setting, rows: Rows) -> dict[str, Table]:
     return dict(zip(("paper.linear", "paper.few"), tables, strict=True))
 
 
+# The smallest gains that section 4.4.1 prints, by kind of clients, of linear probes and of
+# fine-tuning. Over training from scratch it prints 10 to 20 points, which its own table has with
+# 500 labels only.
+_GAINS = {"non-IID": (0.11, 0.06), "IID": (0.04, 0.04)}
+_FEW, _OVER_SCRATCH = 500, 0.1
+
+
 def statements_of(shown: Table) -> list[list[Claim]]:
     """The paper's statements about a table, as far as it has their columns and rows."""
     shared = [column for column in shown.columns if column != ONE]
     non_iid = [column for column in shared if column.startswith("non-IID")]
     iid, last = [column for column in shared if column.startswith("IID")], non_iid[-1]
+    larger = [column for column in shared if not column.endswith(", 4")]
+    is_probe = shown.selector.protocol == "linear"
+    few = is_probe and shown.selector.labels in (_FEW, 10)
+    over = _OVER_SCRATCH if few else 0.0
+    gains = [figures[0 if is_probe else 1] for figures in _GAINS.values()]
+    by_non_iid, by_iid = (f"by more than {100 * gain:.0f} points" for gain in gains)
     found = {
-        "by_4": ("DCCO is at least 4 points above the best FedAvg variant on every non-IID split",
-                 not_below(DCCO, FEDAVG, non_iid, 0.04)),
-        "non_iid": ("DCCO is above the best FedAvg variant on every non-IID split",
-                    not_below(DCCO, FEDAVG, non_iid)),
-        "iid": ("DCCO is above the best FedAvg variant on every IID split",
-                not_below(DCCO, FEDAVG, iid)),
-        "contrastive": ("Contrastive + FedAvg is above CCO + FedAvg on every split",
-                        above(CONTRASTIVE, CCO, shared)),
-        "central": ("Centralized CCO is at least as good as DCCO on every split (within 1 point)",
-                    not_below(CENTRALIZED, DCCO, shown.columns, -0.01)),
+        "size_non_iid": (f"DCCO is above both FedAvg variants {by_non_iid} on every non-IID split",
+                         above(DCCO, FEDAVG, non_iid, gains[0])),
+        "non_iid": ("DCCO is above both FedAvg variants on every non-IID split",
+                    above(DCCO, FEDAVG, non_iid)),
+        "size_iid": (f"DCCO is above both FedAvg variants {by_iid} on every IID split",
+                     above(DCCO, FEDAVG, iid, gains[1])),
+        "iid": ("DCCO is above both FedAvg variants on every IID split", above(DCCO, FEDAVG, iid)),
+        "contrastive": ("Contrastive + FedAvg is above CCO + FedAvg on clients of more than 4",
+                        above(CONTRASTIVE, CCO, larger)),
+        "cco_fails": ("CCO + FedAvg learns nothing from clients of 4: it is below the untrained "
+                      "encoder", above(UNTRAINED, CCO, sorted(set(shared) - set(larger)))),
+        "central": ("Centralized CCO is at most 1 point below DCCO on every split",
+                    above(CENTRALIZED, DCCO, shown.columns, -0.01)),
         # Clients of one sample count as IID: they cannot have classes in unequal shares.
         "iid_steady": (
-            "DCCO barely changes from clients of one sample to larger IID ones (within 2 points)",
-            within(0.02, DCCO, [ONE, *iid])),
+            "From clients of one sample to the largest IID ones DCCO changes by less than half of "
+            "what it loses to the largest non-IID ones", _steady(last, iid[-1] if iid else "")),
         "one_sample": ("DCCO with one sample a client is within 2 points of centralized CCO",
                        within(0.02, (DCCO, CENTRALIZED), ONE)),
-        "scratch": ("DCCO is above supervised training from scratch on every split",
-                    above(DCCO, SCRATCH, shown.columns)),
+        "scratch": (f"DCCO is {f'more than {100 * over:.0f} points ' if over else ''}above "
+                    "supervised training from scratch on every split",
+                    above(DCCO, SCRATCH, shown.columns, over)),
         "falls": ("DCCO falls with the samples per client on non-IID clients (1 against "
                   f"{last.split(', ')[1]})", falls(DCCO, ONE, last)),
     }  # fmt: skip
     left_out = {
-        "iid": not iid, "iid_steady": not iid, "scratch": SCRATCH not in shown.rows,
-        "falls": shown.selector.protocol != "linear",
+        "size_iid": not iid, "iid": not iid, "iid_steady": not iid, "contrastive": not larger,
+        "scratch": SCRATCH not in shown.rows,
     }  # fmt: skip
     return [say(shown, name, *one) for name, one in found.items() if not left_out.get(name)]
+
+
+def _steady(non_iid: str, iid: str) -> Condition:
+    """On IID clients DCCO changes by less than half of what it loses on non-IID ones."""
+    half_lost = {(DCCO, ONE): 0.5, (DCCO, non_iid): -0.5}
+    return (
+        Contrast(half_lost | {(DCCO, ONE): -0.5, (DCCO, iid): 1}),
+        Contrast(half_lost | {(DCCO, ONE): 1.5, (DCCO, iid): -1}),
+    )  # fmt: skip
 
 
 @study("DCCO, Table 1, on {data} at {scale} scale", "cifar100")

@@ -6,10 +6,10 @@ Nothing of this is published, and the statements are expectations.
 import itertools
 from collections.abc import Mapping, Sequence
 
-from launch.studies.engine.statements import not_below, say, slug
+from launch.studies.engine.statements import above, say, slug
 from launch.studies.engine.study import UNTRAINED, At, Rows, grid, study, table
 from tff_ssl.aggregation.differential_privacy import Accountant, default_delta
-from tff_ssl.reporting.experiment import Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Experiment, Table
 from tff_ssl.reporting.measured import ROUND, TRAINING, Selector
 
 _COLUMN = "test accuracy"
@@ -124,7 +124,7 @@ def dcco_extensions(at: At) -> Experiment:
          "points", "clients of 16, one local step"),
     )  # fmt: skip
     statements = [
-        say(shown, "costs", text, not_below(row, other, _COLUMN, -0.02))
+        say(shown, "costs", text, above(row, other, _COLUMN, -0.02))
         for shown in tables.values()
         for row, text, other in expected
         if row in rows
@@ -175,17 +175,18 @@ def dcco_privacy(at: At) -> Experiment:
     cells, rows = grid({**by_privacy, _WITHOUT: ("without", "")}, {}, common, uniform)
     tables = _probes(at((10, 50), (500, 5000)), rows, {"untrained encoder": _WITHOUT})
 
-    def rises(v: Lookup) -> bool:
-        accuracies = [v(row, _COLUMN) for row in by_privacy]
-        return all(more >= less - 0.02 for less, more in itertools.pairwise(accuracies))
-
+    rises = tuple(
+        contrast
+        for less, more in itertools.pairwise(by_privacy)
+        for contrast in above(more, less, _COLUMN, -0.02)
+    )
     _, shown = tables.values()
     statements = [
         say(shown, "rises", "Accuracy does not fall with epsilon (by more than 2 points)", rises),
         say(shown, "clipping", "Clipping without noise costs at most 5 points",
-            not_below(_CLIPPED, _WITHOUT, _COLUMN, -0.05)),
+            above(_CLIPPED, _WITHOUT, _COLUMN, -0.05)),
         say(shown, "noise", "Noise of 0.1 costs at most 5 points",
-            not_below("noise 0.1", _CLIPPED, _COLUMN, -0.05)),
+            above("noise 0.1", _CLIPPED, _COLUMN, -0.05)),
     ]  # fmt: skip
     notes = [] if at.data or at.rounds else [_more_clients(at)]
     notes.append("Nothing of this is published; the claims are expectations.")
@@ -243,7 +244,7 @@ def dcco_communication(at: At) -> Experiment:
     tables = _probes(labels, rows, {})
     _, shown = tables.values()
     statements = [
-        say(shown, "costs", text, not_below(row, "mean, 32 bits", _COLUMN, -0.02))
+        say(shown, "costs", text, above(row, "mean, 32 bits", _COLUMN, -0.02))
         for text, row in (
             ("8 bits cost at most 2 points", "quantized, 8 bits"),
             ("4 bits after a rotation cost at most 2 points", "rotated, 4 bits"),

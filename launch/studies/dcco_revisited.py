@@ -9,8 +9,8 @@ from typing import Any
 
 from launch.studies import dcco
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, FEDAVG, METHODS, ONE, SCRATCH
-from launch.studies.engine.claims import Figure, PaperClaim, Proof, Trial, apart, between, claim
-from launch.studies.engine.statements import at_most, below, falls, more_than, not_below, say
+from launch.studies.engine.claims import PaperClaim, Proof, Trial, claim
+from launch.studies.engine.statements import above, at_most, below, falls, more_than, say
 from launch.studies.engine.study import UNTRAINED, At, grid, study, table
 from tff_ssl.reporting.experiment import Experiment
 from tff_ssl.reporting.measured import TRAINING, Selector
@@ -113,8 +113,8 @@ def dcco_appendix_c(at: At) -> Experiment:
     statements = [
         *(say(shown, "batch", f"{row} is better with batch norm", falls(row, batch, group))
           for row in rows),
-        *(say(shown, "group", f"{row} with group norm learns nothing: no better than an untrained "
-              "encoder", not_below(UNTRAINED, row, group)) for row in rows),
+        *(say(shown, "group", f"{row} with group norm learns nothing: it is less than a point "
+              "above the untrained encoder", above(UNTRAINED, row, group, -0.01)) for row in rows),
     ]  # fmt: skip
     return at.build(cells, shown, statements)
 
@@ -130,7 +130,6 @@ _SETTINGS = {
 }
 _NON_IID, _IID = ("non-IID, 4", "non-IID, 16"), ("IID, 4", "IID, 16")
 _BASELINES = (DCCO, CONTRASTIVE, CCO)
-_OVER_CONTRASTIVE = apart(CENTRALIZED, CONTRASTIVE, _NON_IID[0])
 
 
 def _claim(name: str, text: str, *trials: Iterable[Trial], place: str = "Table 1") -> PaperClaim:
@@ -139,70 +138,83 @@ def _claim(name: str, text: str, *trials: Iterable[Trial], place: str = "Table 1
 
 def _trials(
     runs: Iterable[str], statements: str, rows: tuple[str, ...], columns: tuple[str, ...],
-    ends: tuple[Figure, Figure], note: str = "", on_digits: str = "",
+    note: str = "", on_digits: str = "",
 ) -> Iterator[Trial]:  # fmt: skip
     """A trial in each of some runs, with those of the columns that it has."""
     for run in runs:
         shown = tuple(c for c in columns if run != _CIFAR10 or c in (ONE, _NON_IID[0]))
         own_note = on_digits if run == _DIGITS else note
-        yield Trial(_SETTINGS[run], run, statements, rows, shown, ends, own_note)
+        yield Trial(_SETTINGS[run], run, statements, rows, shown, own_note)
 
 
 CLAIMS = (
     _claim("D1", "On non-IID clients DCCO is above both FedAvg variants, by 11 to 18 points in "
            "linear probes and 6 to 10 fine-tuned: clients of 4, 49.6 against 31.1.",
-           _trials(_CIFARS, "paper.*.non_iid", _BASELINES, _NON_IID, _OVER_CONTRASTIVE,
+           _trials(_CIFARS, "paper.*.size_non_iid", _BASELINES, _NON_IID,
                    "On the CIFARs, centralized CCO is only one to four points above contrastive "
-                   "FedAvg here, a small margin. The digits, below, have a larger one."),
-           _trials(_CIFARS, "paper.*.by_4", _BASELINES[:2], _NON_IID, _OVER_CONTRASTIVE,
-                   "The same by at least 4 points. There is a margin only where centralized CCO is "
-                   "6 points above."),
-           _trials([_DIGITS], "paper.*.non_iid", _BASELINES, _NON_IID, _OVER_CONTRASTIVE),
-           _trials([_DIGITS], "paper.*.by_4", _BASELINES[:2], _NON_IID, _OVER_CONTRASTIVE,
-                   on_digits="The same by at least 4 points.")),
+                   "FedAvg here, so that DCCO cannot be 11 points above it. On the digits it is 12 "
+                   "to 35 points above."),
+           _trials(_CIFARS, "paper.*.non_iid", _BASELINES, _NON_IID,
+                   "The order alone."),
+           _trials([_DIGITS], "paper.*.size_non_iid", _BASELINES, _NON_IID),
+           _trials([_DIGITS], "paper.*.non_iid", _BASELINES, _NON_IID,
+                   on_digits="The order alone.")),
     _claim("D2", "On IID clients DCCO is above both FedAvg variants, by 4 to 10 points in linear "
            "probes and 4 to 6 fine-tuned: clients of 4, 51.4 against 41.1.",
-           _trials([_CIFAR100, _DIGITS], "paper.*.iid", _BASELINES, _IID,
-                   apart(CENTRALIZED, CONTRASTIVE, _IID[0]), "On IID clients of CIFAR-100 "
+           _trials([_CIFAR100, _DIGITS], "paper.*.size_iid", _BASELINES, _IID,
+                   "On IID clients of CIFAR-100 "
                    "contrastive FedAvg is as good as centralized CCO here. On the digits with 50 "
-                   "labels DCCO is above both FedAvg variants by the means, on clients of 4 by "
-                   "more than the deviation and on clients of 16 within it.")),
-    _claim("D3", "DCCO is above supervised training from scratch by 10 to 20 points: with 500 "
-           "labels, 33.3 against 13.1.",
+                   "labels DCCO is above both FedAvg variants by the means, by up to 5 points."),
+           _trials([_CIFAR100, _DIGITS], "paper.*.iid", _BASELINES, _IID,
+                   "The order alone.",
+                   "The order alone.")),
+    _claim("D3", "DCCO is above supervised training from scratch, with 500 labels by 10 to 20 "
+           "points: 33.3 against 13.1.",
            _trials((*_CIFARS, _DIGITS), "paper.*.scratch", (DCCO, SCRATCH), (ONE,),
-                   apart(CENTRALIZED, SCRATCH, ONE), "Training from scratch on 5000 labels is "
-                   "above the linear probes here. It is below the fine-tuned encoders and, with "
-                   "500 labels, below the probes.")),
+                   "The paper says 10 to 20 points of all "
+                   "figures, and its table has 4 to 10 with 5000 labels. Training from scratch on "
+                   "5000 labels is above the linear probes here. It is below the fine-tuned "
+                   "encoders and, with 500 labels, below the probes.")),
     _claim("D4", "On non-IID clients DCCO rises as samples a client fall, up to centralized CCO: "
            "45.9 with 16 samples, 49.6 with 4, 51.7 with one, centralized 52.6.",
            *(_trials([run], "paper.*.falls paper.*.one_sample", (DCCO,), (ONE, *_NON_IID),
-                     between(DCCO, ONE, last))
+                     "The paper calls a gap of a point small; less than "
+                     "two count here.")
              for run, last in ((_CIFAR100, _NON_IID[1]), (_CIFAR10, _NON_IID[0]),
                                (_DIGITS, _NON_IID[1])))),
     _claim("D5",
            "On IID clients the number of samples a client does not matter: 51.4, 52.0, 51.9.",
-           _trials([_CIFAR100, _DIGITS], "paper.*.iid_steady", (DCCO,), (ONE, *_IID),
-                   apart(DCCO, UNTRAINED, ONE))),
-    _claim("D6", "CCO within clients is unstable on clients of 4, and below contrastive FedAvg on "
-           "larger ones: 30.7 against 31.8 on non-IID clients of 16.",
+           _trials([_CIFAR100, _DIGITS], "paper.*.iid_steady", (DCCO,),
+                   (ONE, *_IID, _NON_IID[1]), "A change of less "
+                   "than half of the loss on non-IID clients counts, because a fixed bound of two "
+                   "points would be larger than that loss.")),
+    _claim("D6", "CCO within clients is below contrastive FedAvg on clients of 8 and 16: 30.7 "
+           "against 31.8 on non-IID clients of 16.",
            _trials([_CIFAR100, _DIGITS], "paper.*.contrastive", (CONTRASTIVE, CCO),
-                   (*_NON_IID, *_IID), apart(CONTRASTIVE, CCO, _NON_IID[0]))),
+                   (_NON_IID[1], _IID[1]))),
     _claim("D7", "Both FedAvg variants overfit in 100,000 rounds, so that the best checkpoint is "
            "reported; DCCO does not.",
            _trials([_DIGITS], "lost", (CONTRASTIVE, CCO, DCCO), _NON_IID,
-                   apart(CONTRASTIVE, DCCO, _NON_IID[0]), "", "CCO within clients loses 7 points "
+                   "", "CCO within clients loses 7 points "
                    "after its best round on non-IID clients of 4. Elsewhere, both FedAvg variants "
                    "lose about a point at most, and DCCO 0.4 at most."), place="section 4.3"),
     claim("D11", "Appendix C", "BYOL learns with batch norm (41.0) and not with group norm (3.0), "
           "and so does SimSiam (Figure 3b, without figures).",
           "CIFAR-10, tiny ResNet at 16x16, 500 steps of 128 images; 3 seeds.",
           "dcco_appendix_c-cpu", "batch group", ("BYOL", "SimSiam", UNTRAINED),
-          ("batch norm", "group norm"), apart("BYOL", UNTRAINED, "batch norm"),
-          "With group norm both are within the deviation of the untrained encoder, so that it is "
-          "not shown that they learn nothing."),
+          ("batch norm", "group norm"),
+          "With group norm both are near the untrained encoder, and three seeds do not show that "
+          "they learn nothing."),
     PaperClaim("D12", "Appendix A",
                "A round with one local step is one centralized step on the union of the samples.",
                (Proof("The update of a round against that of a centralized step, random splits "
                       "over clients, with views.", "equal within the rounding of float32", "holds",
                       "pytest tests/algorithms/dcco/test_two_stage.py"),)),
+    _claim("D13", "CCO within clients fails on clients of 4, whose training is unstable.",
+           _trials((*_CIFARS, _DIGITS), "paper.*.cco_fails", (CCO, UNTRAINED),
+                   (_NON_IID[0], _IID[0]), "No run diverged. In "
+                   "linear probes the encoders are above the untrained one.")),
+    PaperClaim("D14", "section 4.4.1", "With 500 labels a linear probe is better than fine-tuning "
+               "the whole network.", untried="No run was fine-tuned on 500 labels, and the "
+               "encoders of the runs were not kept. `--protocol=finetune --labels=500` tries it."),
 )  # fmt: skip

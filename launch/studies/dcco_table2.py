@@ -7,8 +7,8 @@ labelled cases, the start of a fine-tuning matters.
 from collections.abc import Sequence
 
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, METHODS, SCRATCH
-from launch.studies.engine.claims import PaperClaim, Trial, apart
-from launch.studies.engine.statements import above, falls, not_below, say
+from launch.studies.engine.claims import PaperClaim, Trial
+from launch.studies.engine.statements import above, falls, say
 from launch.studies.engine.study import PIXELS, UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -76,16 +76,20 @@ def _statements(shown: Table) -> list[list[Claim]]:
     found = {
         "contrastive": ("DCCO is above contrastive + FedAvg at every cohort size",
                         above(DCCO, CONTRASTIVE, columns)),
-        "central": ("Centralized CCO is at least as good as DCCO (within 1 point)",
-                    not_below(CENTRALIZED, DCCO, columns, -0.01)),
+        "central": ("With the largest cohort DCCO is less than 2 points below centralized CCO",
+                    above(DCCO, CENTRALIZED, columns[-1], -0.02)),
         "cohort": ("DCCO gains from a larger cohort", falls(DCCO, columns[-1], columns[0])),
         "cco": ("Contrastive + FedAvg is above CCO + FedAvg at every cohort size",
                 above(CONTRASTIVE, CCO, columns)),
-        "scratch": ("DCCO is above supervised training from scratch",
-                    above(DCCO, SCRATCH, columns)),
+        # The paper prints 13 to 17 points, which its Table 2 has from 128 clients a round on.
+        "scratch": ("DCCO is above supervised training from scratch by more than 13 points from "
+                    "128 clients a round on", above(DCCO, SCRATCH, columns[-2:], 0.13)),
+        "above_scratch": ("DCCO is above supervised training from scratch",
+                          above(DCCO, SCRATCH, columns)),
     }  # fmt: skip
     left_out = {"cohort": len(columns) == 1, "cco": CCO not in shown.rows,
-                "scratch": SCRATCH not in shown.rows}  # fmt: skip
+                "scratch": SCRATCH not in shown.rows,
+                "above_scratch": SCRATCH not in shown.rows}  # fmt: skip
     return [say(shown, name, *one) for name, one in found.items() if not left_out.get(name)]
 
 
@@ -174,20 +178,26 @@ _FEW = "HAM10000, 100 labelled cases, tiny ResNet at 24x24, 128 clients a round,
 
 
 def _claim(
-    name: str, text: str, statement: str, rows: tuple[str, str], lower: str, frozen: bool = True
+    name: str, text: str, statement: str, rows: tuple[str, str], frozen: bool = True
 ) -> PaperClaim:
-    """A claim of Table 2: fine-tuned, and if told frozen, which is not the paper's protocol."""
-    ends = apart(CENTRALIZED, lower, _COHORTS[1])
+    """A claim of Table 2: fine-tuned, and if told frozen, which is not the paper's protocol.
+
+    Where it is not tried frozen, the order is tried alone.
+    """
     tuned = f"{_HAM} Fine-tuned on 1524, 3057 and 4592 cases."
-    trials = [Trial(tuned, "dcco_table2-cpu", f"tuned.*.{statement}", rows, _COHORTS, ends)]
+    trials = [Trial(tuned, "dcco_table2-cpu", f"tuned.*.{statement}", rows, _COHORTS)]
     kind, words = "tuned", "Fine-tuned"
     if frozen:
         kind, words = "frozen", "Frozen"
         setting = f"{_HAM} Frozen, which is not the paper's protocol; balanced accuracy."
         trials.append(trials[0]._replace(setting=setting, statements=f"frozen.{statement}"))
+    else:
+        trials.append(
+            trials[0]._replace(statements=f"tuned.*.above_{statement}", note="The order alone.")
+        )
     few = Trial(
         f"{_FEW}; 3 seeds. {words}; balanced accuracy.", "dcco_table2_few_labels-cpu",
-        f"{kind}_balanced.100.{statement}", rows, _COHORTS[1:2], ends, "Fine-tuned on 100 and on "
+        f"{kind}_balanced.100.{statement}", rows, _COHORTS[1:2], "Fine-tuned on 100 and on "
         "300 labelled cases, pretrained networks are not above the one from scratch either.",
     )  # fmt: skip
     return PaperClaim(name, "Table 2", text, (*trials, few))
@@ -195,9 +205,9 @@ def _claim(
 
 CLAIMS = (
     _claim("D8", "On DERM DCCO is above contrastive FedAvg: 46.3 against 41.8 with 1524 cases and "
-           "128 clients.", "contrastive", (DCCO, CONTRASTIVE), CONTRASTIVE),
+           "128 clients.", "contrastive", (DCCO, CONTRASTIVE)),
     _claim("D9", "On DERM DCCO is close to centralized CCO: 47.8 with 256 clients, 48.0.",
-           "central", (DCCO, CENTRALIZED), CONTRASTIVE),
+           "central", (DCCO, CENTRALIZED)),
     _claim("D10", "On DERM DCCO is 13 to 17 points above training from scratch: 47.8 against "
-           "30.6.", "scratch", (DCCO, SCRATCH), SCRATCH, frozen=False),
+           "30.6.", "scratch", (DCCO, SCRATCH), frozen=False),
 )  # fmt: skip

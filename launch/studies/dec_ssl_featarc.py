@@ -6,7 +6,7 @@ images of another kind, and each client is scored on test images of its own kind
 """
 
 from launch.studies.dec_ssl import BY_LABELS, training
-from launch.studies.engine.claims import Trial, apart, claim
+from launch.studies.engine.claims import Trial, claim
 from launch.studies.engine.statements import each_above
 from launch.studies.engine.study import UNTRAINED, At, grid, study, table
 from tff_ssl.reporting.experiment import Experiment
@@ -51,6 +51,9 @@ def dec_ssl_figure5(at: At) -> Experiment:
 
     Published (Table 2): CIFAR-10, 5 clients, ResNet-18; FeatARC's clients are evaluated with the
     models of their clusters. FedU and FedEMA: their global model.
+
+    cpu: The results in `measured/` are of code that aligned clients with another target, the
+    projector's output for a view, so that this experiment does not give the same figures again.
     """
     epochs, total = at((4, 48), (5, 500))
     splits = at({}, {"IID": ("iid", "--alpha=inf")}) | {"non-IID": ("noniid", "--alpha=0.02")}
@@ -139,26 +142,29 @@ _KINDS = (
     "client scored on images of its own kind; 3 seeds."
 )
 _KINDS_NOTE = (
-    "FeatARC finds the kinds and is above FedAvg, by 1.3 points. It is not above its two parts, "
-    "nor above FedU and FedEMA, by more than the deviation, and with one label a class it is below "
-    "FedU."
+    "FeatARC finds the kinds, and with five labels a class it is 1.3 points above FedAvg. It is "
+    "not shown that it is above its two parts, FedU and FedEMA; with one label a class its mean is "
+    "below FedU's."
+)
+ALIGNMENT = (
+    "These runs aligned predictions with another target than today's code does, so that their "
+    "command does not give these figures again."
 )
 _FIGURE5 = "{0}above.fedavg {0}above.align_only {0}above.cluster_only"
 CLAIMS = (
     claim("S10", "Figure 5",
           "FeatARC is above FedAvg, alignment alone and clusters alone (curves without figures).",
-          f"{_KINDS} Five labels a class.", "dec_ssl_shifts-cpu", _FIGURE5.format("five."),
-          (_OURS, *_RIVALS), ("accuracy",), apart(_OURS, "FedAvg", "accuracy"), _KINDS_NOTE,
-          Trial("CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs; "
-                "3 seeds. Alpha 0.02.", "dec_ssl_figure5-cpu", _FIGURE5.format("own."),
-                (_OURS, *_RIVALS), ("non-IID",), None,
-                "The printed algorithm, whose clusters have no kinds of clients to find."),
-          Trial("The same, 48 rounds; one seed.", "dec_ssl_figure5-cpu-48",
-                "own.above.fedavg own.above.align_only", (_OURS, *_RIVALS[:2]), ("non-IID",),
-                None)),
+          "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs; 3 "
+          "seeds. Alpha 0.02.", "dec_ssl_figure5-cpu", _FIGURE5.format("own."), (_OURS, *_RIVALS),
+          ("non-IID",), "The printed algorithm, whose clusters have no kinds of clients to "
+          f"find. {ALIGNMENT}",
+          Trial(f"{_KINDS} Five labels a class.", "dec_ssl_shifts-cpu", _FIGURE5.format("five."),
+                (_OURS, *_RIVALS), ("accuracy",), _KINDS_NOTE),
+          Trial("CIFAR-10 as above, 48 rounds; one seed.", "dec_ssl_figure5-cpu-48",
+                "own.above.fedavg own.above.align_only", (_OURS, *_RIVALS[:2]), ("non-IID",))),
     claim("S11", "Table 2, top",
           "FeatARC is above FedEMA and FedU: 84.63, 83.34, 80.52 on non-IID clients.",
           f"{_KINDS} One and five labels a class.", "dec_ssl_shifts-cpu",
-          "*.above.fedu *.above.fedema", (_OURS, "FedU", "FedEMA"), ("accuracy",), None,
+          "*.above.fedu *.above.fedema", (_OURS, "FedU", "FedEMA"), ("accuracy",),
           _KINDS_NOTE),
 )  # fmt: skip

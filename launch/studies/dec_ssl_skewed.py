@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from launch.studies import dec_ssl
 from launch.studies.dec_ssl import EPOCHS, MANY_EPOCHS, METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.dec_ssl_featarc import PRINTED
-from launch.studies.engine.claims import apart, claim
-from launch.studies.engine.statements import above, each_above, falls, less_below, say, slug
+from launch.studies.engine.claims import PaperClaim, claim
+from launch.studies.engine.statements import above, each_above, falls, say, slug
 from launch.studies.engine.study import UNTRAINED, At, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -101,7 +101,7 @@ def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
         dec_ssl.robust(skewed),
         each_above(skewed, "slrep", SLREP, SL, "At {column}, {row} is above {other}"),
         *(say(central, slug(column), f"At {column}, Dec-SSL is less than 2 points below "
-              "centralized SSL", less_below(SSL, _CENTRALIZED, column, 0.02))
+              "centralized SSL", above(SSL, _CENTRALIZED, column, -0.02))
           for column in central.columns),
         say(images, "falls", "Dec-SSL falls with the images of a client",
             falls(SSL, all_images, tenth)),
@@ -178,33 +178,48 @@ CLAIMS = (
     claim("S3", "Figure 2, section 3.1", "Dec-SSL is comparable with centralized SSL.",
           f"{SWEEPS} Clients with beta 1 and 0, and one client with all images; 3 seeds.",
           "dec_ssl_robustness-cpu", "central", (SSL, _CENTRALIZED, UNTRAINED), _SKEWED,
-          apart(_CENTRALIZED, UNTRAINED, "beta 1"),
           "Centralized SSL is 5 points above Dec-SSL after ten epochs."),
     claim("S13", "Table 4", "From CIFAR-10 to STL-10, Dec-SSL on non-IID clients has 60 (IID 65), "
           "Dec-SLRep 31 (65), and Dec-SSL with less communication 33.",
           f"{SWEEPS} Probes on CIFAR-100, because STL-10 is not here, with 5000 and 500 labels; "
           "less communication is E = 5; 3 seeds.", "dec_ssl_robustness-cpu", "transfer*",
-          (SSL, SLREP), (_IID, _NON_IID), apart(SSL, UNTRAINED, _NON_IID),
+          (SSL, SLREP), (_IID, _NON_IID),
           "Dec-SSL keeps its transfer and Dec-SLRep does not, but E = 5 in place of 2 costs "
-          "Dec-SSL half a point only, within the deviation."),
+          "Dec-SSL half a point only."),
     claim("S20", "Figure 14",
           "Dec-SSL falls with the images of a client, and keeps 50 with a tenth of them.",
           f"{SWEEPS} A tenth and three tenths of the images; 3 seeds.", "dec_ssl_robustness-cpu",
-          "images", (SSL, UNTRAINED), _SHARES, apart(SSL, UNTRAINED, _SHARES[-1]),
+          "images", (SSL, UNTRAINED), _SHARES,
           "With 500 images in all Dec-SSL is as good as the untrained encoder."),
     claim("S22", "Figure 16, left", "Dec-SSL with FedProx is robust, too.",
           f"{SWEEPS} Skewness beta 1 and 0; 3 seeds.", "dec_ssl_robustness-cpu", "fedprox",
-          (_FEDPROX, SSL, SLREP), _SKEWED, apart(_FEDPROX, UNTRAINED, "beta 1")),
+          (_FEDPROX, SSL, SLREP), _SKEWED),
     claim("S12", "Table 2, bottom", "From CIFAR-100 to CIFAR-10, Dec-SSL on non-IID clients keeps "
           "its transfer (70 against 71 on IID ones), Dec-SLRep does not (43 against 65).",
           "5000 images of CIFAR-100, tiny ResNet at 16x16, 10 epochs in all; non-IID is beta 0.1; "
           "probes on CIFAR-10 with 5000 and 500 labels; 3 seeds.", "dec_ssl_transfer-cpu",
-          "transfer*.less transfer*.above.decslrep.noniid", (SSL, SLREP), (_IID, _NON_IID),
-          apart(SSL, UNTRAINED, "non-IID")),
+          "transfer*.less transfer*.above.decslrep.noniid", (SSL, SLREP), (_IID, _NON_IID)),
     claim("S23", "Figure 16, right", "On CIFAR-100 FeatARC is above FedProx.",
           "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' "
           "models, the printed FeatARC; 3 seeds.", "dec_ssl_transfer-cpu", "own.above.fedprox",
-          ("FeatARC", "FedProx", "FedAvg"), ("accuracy",), None, "FedProx and FedAvg gain 4 points "
-          "over the untrained encoder, and FeatARC is half a point below them, within the "
-          "deviation."),
+          ("FeatARC", "FedProx", "FedAvg"), ("accuracy",), "FedProx and FedAvg gain 4 points "
+          "over the untrained encoder, and FeatARC is half a point below them."),
+    claim("S24", "section 6.3", "FeatARC is above FedBN, which is the paper's FedAvg.",
+          "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' "
+          "models, the printed FeatARC; 3 seeds.", "dec_ssl_transfer-cpu", "own.above.fedavg",
+          ("FeatARC", "FedAvg"), ("accuracy",), "FeatARC is half a point below it."),
+    PaperClaim("S25", "Table 2, top", "On IID clients FeatARC (86.74) is above FedEMA (86.26) and "
+               "FedU (83.96), too.", untried="Only non-IID clients were run at the CPU's scale. "
+               "The command is `--experiment=dec_ssl_figure5 --scale=paper`."),
+    PaperClaim("S26", "Figure 9", "The features of Dec-SSL's local models are aligned with those "
+               "of the global one; those of Dec-SLRep are not (pictures without figures).",
+               untried="The paper shows projections of features and defines no distance. S16 has "
+               "its distances of weights."),
+    PaperClaim("S27", "section B.1", "The masked autoencoder has a lower linear probe than "
+               "contrastive learning.", untried="No contrastive run has the transformer of the "
+               "masked autoencoder, and a comparison across networks says nothing of the "
+               "objective."),
+    PaperClaim("S28", "Figure 15, right", "With 100 clients Dec-SSL is robust to few participants, "
+               "too.", untried="One share of participants was run with 100 clients (S21). Others "
+               "take about two hours of a core for each seed."),
 )  # fmt: skip

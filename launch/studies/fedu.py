@@ -1,9 +1,9 @@
 """Tables 1, 2 and 3 of the FedU paper, with its two encoders side by side."""
 
-from launch.studies.engine.claims import Trial, apart, claim
+from launch.studies.engine.claims import PaperClaim, Proof, Trial, claim
 from launch.studies.engine.statements import ON_CLIENTS, above, each_above, say
 from launch.studies.engine.study import At, cell, grid, study, table
-from tff_ssl.reporting.experiment import Cell, Experiment
+from tff_ssl.reporting.experiment import Cell, Claim, Contrast, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 SINGLE, SUPERVISED = "Single client training", "FedAvg (supervised)"
@@ -103,6 +103,18 @@ def _of_data(data: str, figures: dict[str, tuple]) -> dict[str, tuple]:
     return {row: of_row[first : first + 2] for row, of_row in figures.items()}
 
 
+def _sizes(probed: Table, tuned: list[Table]) -> list[Claim]:
+    """The margins of section 4: 5 points over single clients on non-IID clients, 3 with few labels.
+
+    That of 14 points over FedCA compares FedU's ResNet-50, which is not in this row.
+    """
+    single = "FedU is more than {} points above single client training on {} clients"
+    return [
+        *say(probed, "size", single.format(5, "non-IID"), above("FedU", SINGLE, "non-IID", 0.05)),
+        *say(tuned, "size", single.format(3, "all"), above("FedU", SINGLE, SPLITS, 0.03)),
+    ]
+
+
 @study("FedU, Tables 1 and 2, on {data} at {scale} scale", "cifar10")
 def fedu_table1(at: At) -> Experiment:
     """FedU against single clients, FedSimCLR, FedCA, FedSimSiam, FedBYOL.
@@ -155,6 +167,7 @@ def fedu_table1(at: At) -> Experiment:
     statements = [
         each_above(probed, "above", "FedU", (*rivals, "FedSimSiam"), ON_CLIENTS),
         *(each_above(t, "above", "FedU", (*rivals, SUPERVISED), ON_CLIENTS) for t in tuned),
+        _sizes(probed, tuned),
         say(probed, "supervised", "On non-IID clients FedU is above supervised FedAvg's own "
             "classifier", above("FedU", SUPERVISED, "non-IID")),
         say(tables.values(), "central", f"{CENTRAL} is above FedU on IID clients",
@@ -185,8 +198,17 @@ def fedu_encoders(at: At) -> Experiment:
         "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows, published,
         untrained={start: row for row, start in starts.items()}, starts=starts,
     )  # fmt: skip
-    text = "The larger encoder is better on {column} clients"
-    statements = each_above(shown, "larger", larger, smaller, text)
+    gains = {
+        split: {(larger, split): 1, (starts[larger], split): -1, (smaller, split): -1,
+                (starts[smaller], split): 1}
+        for split in SPLITS
+    }  # fmt: skip
+    statements = [
+        each_above(shown, "larger", larger, smaller, "The larger encoder is better on {column} "
+                   "clients"),
+        *(say(shown, "gain", f"Training gains more with the larger encoder on {split} clients",
+              (Contrast(weights),)) for split, weights in gains.items()),
+    ]  # fmt: skip
     return at.build(cells, shown, statements, zip(SPLITS, rows[smaller], strict=True))
 
 
@@ -243,46 +265,61 @@ _OLD = (
 )
 _NON_IID_RIVALS = "{0}.above.single_client_training.noniid {0}.above.fedsimclr.noniid"
 _SINGLE_ALONE = "Of the baselines, single clients alone were run."
-_BOTH, _GAIN = tuple(SPLITS), apart("FedU", UNTRAINED, "non-IID")
+_BOTH = tuple(SPLITS)
 CLAIMS = (
     claim("U1", "Table 1", "In linear probes FedU is above single clients, FedSimCLR, FedSimSiam "
           "and FedCA; non-IID CIFAR-10: 78.7 against 72.0 of single clients (ResNet-18).",
           f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "probed.above",
-          ("FedU", SINGLE, "FedSimCLR", "FedCA", "FedSimSiam", "FedBYOL", UNTRAINED), _BOTH, _GAIN,
+          ("FedU", SINGLE, "FedSimCLR", "FedCA", "FedSimSiam", "FedBYOL", UNTRAINED), _BOTH,
           "FedSimCLR is 2.6 to 3.6 points above FedU. FedSimSiam and FedBYOL have higher means, "
-          "within the deviation. FedCA is near its untrained encoder on IID clients and below it "
+          "too. FedCA is near its untrained encoder on IID clients and below it "
           "on the others: a comparison with it says little.",
           Trial(_OLD, "fedu_table1, not kept",
                 f"{_NON_IID_RIVALS.format('probed')} probed.above.fedsimsiam.noniid",
-                ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
+                ("FedU", SINGLE), ("non-IID",), _SINGLE_ALONE)),
     claim("U2", "Table 1",
           "On non-IID CIFAR-10 FedU is above supervised FedAvg: 83.25 against 67.74.",
           f"{TINY} of CIFAR-10; supervised clients have 5000 images in all, in as many steps; 3 "
           "seeds.", "fedu_table1-cpu", "probed.supervised", ("FedU", SUPERVISED, UNTRAINED), _BOTH,
-          apart("FedU", SUPERVISED, "non-IID"),
-          "On IID clients supervised FedAvg is above FedU, as in the paper."),
+          "On IID clients supervised FedAvg is above FedU, as in the paper. Its classifier is "
+          "below an untrained encoder, too, so that FedU counts only if it is above that."),
     claim("U3", "Table 2", "Fine-tuned with 1 % and 10 % of the labels FedU is above all but "
           "centralized BYOL; non-IID CIFAR-10: 68.3 and 78.5, single clients 60.3 and 70.6.",
           f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "tuned.*.above",
-          ("FedU", SINGLE, "FedSimCLR", "FedCA", SUPERVISED, UNTRAINED), _BOTH, _GAIN,
+          ("FedU", SINGLE, "FedSimCLR", "FedCA", SUPERVISED, UNTRAINED), _BOTH,
           "FedSimCLR is above FedU on both kinds of clients, and supervised FedAvg on IID ones. "
-          "With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, within "
-          "the deviation.",
+          "With 10 % of the labels FedU is only 1.1 to 1.5 points above the untrained encoder.",
           Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
-                ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
+                ("FedU", SINGLE), ("non-IID",), _SINGLE_ALONE)),
     claim("U10", "Table 1",
           "A deeper encoder is better: ResNet-50 86.48, ResNet-18 85.21 (IID CIFAR-10).",
           f"{TINY} of CIFAR-10, 75 rounds; the larger encoder is the small ResNet, which has twice "
-          "the channels; 3 seeds.", "fedu_encoders-cpu", "larger",
+          "the channels; 3 seeds.", "fedu_encoders-cpu", "larger gain",
           ("FedU, small", "FedU, tiny", f"{UNTRAINED}, small", f"{UNTRAINED}, tiny"), _BOTH,
-          apart("FedU, small", "FedU, tiny", "non-IID"),
-          "Untrained, the larger encoder is 3.7 points better already."),
+          "Untrained, the larger encoder is 3.7 points better already. What training adds has to "
+          "be more, too, and is less."),
     claim("U4", "Table 3", "Transferred from Mini-ImageNet to CIFAR-100 FedU is best: 75.60 on "
           "non-IID clients, single clients 75.14, FedSimCLR 70.91.", f"{TINY}, from CIFAR-100 to "
           "CIFAR-10, because Mini-ImageNet is not here; fine-tuned on 5000 labels; 3 seeds.",
           "fedu_table3-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", RANDOM), _BOTH,
-          apart("FedSimCLR", RANDOM, "non-IID"), "FedSimCLR has the highest mean on both kinds of "
-          "clients; on IID ones FedU is within the deviation of it. FedU is above single clients "
-          "within the deviation only."),
+          "FedSimCLR has the highest mean on both kinds of "
+          "clients."),
+    PaperClaim("U11", "Tables 1, 2", "So it is on CIFAR-100: 56.5 (IID) and 57.1 (non-IID), single "
+               "clients 51.3 and 49.7, FedCA 43.3 and 42.3.", untried="A tiny ResNet hardly learns "
+               "CIFAR-100, and a larger one takes hours. The command is `--experiment=fedu_table1 "
+               "--dataset=cifar100`."),
+    claim("U12", "section 4", "The gains have a size: FedU is above single clients by more than 5 "
+          "points in linear probes on non-IID clients, and by 3 with few labels.",
+          f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "probed.size tuned.*.size",
+          ("FedU", SINGLE, UNTRAINED), _BOTH,
+          "FedU is one point above single clients. The paper's 14 points over FedCA are not tried, "
+          "because FedCA has no alignment here."),
+    PaperClaim("U13", "section 5.2", "The divergence of clients' encoders from the global one "
+               "falls as training proceeds.",
+               (Proof("FedU's default run on the digits: squared divergence (Eq. 3), mean over "
+                      "clients, in the first and in the last three of 24 rounds; 3 seeds", "1.20 "
+                      "and 1.05: it falls by 0.15 (95 % interval -0.01 to 0.32), in each of the "
+                      "runs", "not shown", "python -m launch.pretrain --algorithm=fedu "
+                      "--seeds=0,1,2"),)),
 )  # fmt: skip

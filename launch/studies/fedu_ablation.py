@@ -1,10 +1,12 @@
 """Table 4 and Figures 5 and 6 of the FedU paper: its ablations on non-IID clients."""
 
-from launch.studies.engine.claims import Trial, apart, between, claim
+import itertools
+
+from launch.studies.engine.claims import Trial, claim
 from launch.studies.engine.statements import above, below, falls, say
 from launch.studies.engine.study import At, Rows, cell, grid, study, table
 from launch.studies.fedu import SPLITS, TINY, UNTRAINED, threshold, training
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Cell, Claim, Contrast, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 _ONLINE, _TARGET, _BOTH = "online, online", "online, target", "online, both"
@@ -84,21 +86,13 @@ def fedu_table4(at: At) -> Experiment:
                       percent=False,
                       selectors={UNTRAINED: rank._replace(metric="effective_rank_untrained")}),
     }  # fmt: skip
-    return at.build(cells, tables, _statements(tables, list(by_mu)), {"non-IID": "dapu"})
+    return at.build(cells, tables, _statements(tables, at(own, "0.2")), {"non-IID": "dapu"})
 
 
-def _statements(tables: dict[str, Table], mus: list[str]) -> list[list[Claim]]:
-    def is_best(v: Lookup) -> bool:
-        others = [row for row in _TABLE4 if row != _ONLINE]
-        return v(_ONLINE, _GLOBAL) >= max(v(row, rule) for row in others for rule in _RULES)
-
-    def collapses(v: Lookup) -> bool:
-        return max(v(_TARGET, rule) for rule in _RULES) <= v(UNTRAINED, _GLOBAL)
-
-    def is_best_between(v: Lookup) -> bool:
-        ends = max(v(_SMALLEST, _ACCURACY), v(_LARGEST, _ACCURACY))
-        return max(v(mu, _ACCURACY) for mu in mus) > ends
-
+def _statements(tables: dict[str, Table], best: str) -> list[list[Claim]]:
+    others = itertools.product((row for row in _TABLE4 if row != _ONLINE), _RULES)
+    is_best = tuple(Contrast({(_ONLINE, _GLOBAL): 1, other: -1}) for other in others)
+    collapses = tuple(Contrast({(UNTRAINED, _GLOBAL): 1, (_TARGET, rule): -1}) for rule in _RULES)
     encoders, either = tables["encoders"], "for either predictor"
     not_targets = [row for row in _TABLE4 if not row.endswith("target")]
     target_below = below(_TARGET, _ONLINE, _RULES)
@@ -118,10 +112,11 @@ def _statements(tables: dict[str, Table], mus: list[str]) -> list[list[Claim]]:
             "encoder", falls(_ONLINE, _GLOBAL, _LOCAL)),
         say(tables["rank"], "target", "Updating only the target encoder has a lower effective rank "
             f"than updating the online one, {either}", target_below),
-        say(tables["rules"], "dapu", "DAPU is better than either static rule",
-            above("dapu", ("global", "local"), _ACCURACY)),
-        say(tables["thresholds"], "between", "A threshold in between is better than the smallest "
-            "and the largest one", is_best_between),
+        # "Around 5 %" by the paper's text.
+        say(tables["rules"], "dapu", "DAPU is more than 4 points above either static rule",
+            above("dapu", ("global", "local"), _ACCURACY, 0.04)),
+        say(tables["thresholds"], "between", f"A threshold of {best} is better than the smallest "
+            "and the largest one", above(best, (_SMALLEST, _LARGEST), _ACCURACY)),
     ]  # fmt: skip
 
 
@@ -169,31 +164,30 @@ def fedu_figure6(at: At) -> Experiment:
 
 _SETTING = f"{TINY} of CIFAR-10; 3 seeds."
 _NO_RULE = (
-    "The rules for the predictor do not differ by more than the deviation: there is no margin."
+    "The rules for the predictor hardly differ here, so that no threshold between them can help."
 )
 CLAIMS = (
     claim("U5", "Table 4, Figure 4", "Aggregating and updating the online encoder is best (84.07); "
           "updating the target alone collapses (9.99).", _SETTING, "fedu_table4-cpu",
           "encoders.best encoders.collapse", (_ONLINE, _BOTH, _TARGET, "target, online", UNTRAINED),
-          (_GLOBAL,), apart(_ONLINE, _TARGET, _GLOBAL), "Updating both encoders is as good as "
-          "updating the online one. Updating the target alone costs accuracy and rank, but stays "
-          "above the untrained encoder.",
+          (_GLOBAL,), "Updating both encoders is as good as updating the online one. Updating the "
+          "target alone costs accuracy and rank, but stays above the untrained encoder.",
           Trial("The same: the effective rank of the encodings.", "fedu_table4-cpu",
-                "rank", (_ONLINE, _TARGET), _RULES, apart(_ONLINE, _TARGET, _GLOBAL),
+                "rank", (_ONLINE, _TARGET), _RULES,
                 "The paper does not measure it.")),
     claim("U6", "Figure 5a, Figure 4", "DAPU is about 5 points above both static rules.", _SETTING,
           "fedu_table4-cpu", "rules", ("dapu", "global", "local", UNTRAINED), (_ACCURACY,),
-          apart("global", "local", _ACCURACY), _NO_RULE),
+          _NO_RULE),
     claim("U7", "Figure 5b", "A threshold mu of 0.2 is better than smaller and larger ones.",
           _SETTING, "fedu_table4-cpu", "thresholds",
           (_SMALLEST, "1", "2.6", "4.5", _LARGEST, UNTRAINED), (_ACCURACY,),
-          apart(_LARGEST, _SMALLEST, _ACCURACY), _NO_RULE),
+          _NO_RULE),
     claim("U8", "Figure 6a",
           "With 500 epochs in all, accuracy falls as the local epochs E of a round rise.",
           f"{TINY} of CIFAR-10, 200 epochs in all; 3 seeds.", "fedu_figure6-cpu", "epochs",
-          ("FedU",), ("E = 1", "E = 5", "E = 20"), apart("FedU", UNTRAINED, "E = 1"),
+          ("FedU",), ("E = 1", "E = 5", "E = 20"),
           "With 20 local epochs a round FedU is as good as with one, on clients of 160 images."),
     claim("U9", "Figure 6b", "More rounds of one epoch, from 100 to 800, are better.",
           f"{TINY} of CIFAR-10, non-IID clients; 3 seeds.", "fedu_figure6-cpu", "rounds", ("FedU",),
-          ("R = 25", "R = 50", "R = 100", "R = 200"), between("FedU", "R = 200", "R = 25")),
+          ("R = 25", "R = 50", "R = 100", "R = 200")),
 )  # fmt: skip

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from launch.studies.engine.claims import apart, between, claim
-from launch.studies.engine.statements import each_above, falls, loses_less, say, slug
+from launch.studies.engine.claims import PaperClaim, Proof, claim
+from launch.studies.engine.statements import each_above, falls, falls_less, loses_less, say, slug
 from launch.studies.engine.study import At, Figures, Rows, cell, grid, study, table
-from tff_ssl.reporting.experiment import Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Contrast, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 SSFL, LOCAL = "Hetero-SSFL", "Local SSL"
@@ -195,17 +195,15 @@ def hetero_table4(at: At) -> Experiment:
         untrained={_UNTRAINED_CLIENTS: clients},
     )  # fmt: skip
 
-    def gains_at_least(v: Lookup) -> bool:
-        low_gain, high_gain = (v(row, SSFL) - v(row, LOCAL) for row in (low, high))
-        return high_gain >= low_gain
-
+    # The paper's gains, 13.5 and 15.9, differ by 2.4 points.
+    gains = {(high, SSFL): 1, (high, LOCAL): -1, (low, SSFL): -1, (low, LOCAL): 1}
     statements = [
         *(say(shown, f"helps.{slug(row)}", f"Collaboration helps {row}", falls(row, SSFL, LOCAL))
           for row in (*encoders, clients)),
         each_above(shown, "larger", high, low,
                    "The larger architecture is above the smaller one with {column}"),
-        say(shown, "gain", "The larger architecture gains at least as much as the smaller one",
-            gains_at_least),
+        say(shown, "gain", "The larger architecture gains more than the smaller one",
+            (Contrast(gains),)),
         say(unseen, "helps", "Collaboration helps on classes that a client has never seen",
             falls(clients, SSFL, LOCAL)),
     ]  # fmt: skip
@@ -262,7 +260,7 @@ def hetero_local_epochs(at: At) -> Experiment:
     first, *_, last = columns
     statements = [
         say(shown, "stable", f"{SSFL} is stable: it falls by less than 2 points from {first} to "
-            f"{last}", lambda v: v(SSFL, first) - v(SSFL, last) < 0.02),
+            f"{last}", falls_less(0.02, SSFL, first, last)),
         *(say(shown, "averaged", f"{row} falls by more than {SSFL} from {first} to {last}",
               loses_less(SSFL, row, first, last)) for row in averaged),
     ]  # fmt: skip
@@ -279,60 +277,75 @@ _CLIENTS = (
     "CIFAR-10, 5 clients of 510 images of two classes, tiny and small ResNets at 16x16, 10 rounds "
     "of 4 epochs; 3 seeds."
 )
-_GAIN = apart(SSFL, _UNTRAINED_CLIENTS, "accuracy")
 _NO_INFLUENCE = (
     "mu = 0.5 has the highest mean, 0.5 points above clients alone, and a RAD of 100 images is 0.6 "
-    "above one of 1000: both are within the deviation."
+    "above one of 1000. Neither is shown."
 )
 CLAIMS = (
     claim("H1", "Table 1", "On non-IID clients Hetero-SSFL is above FedBYOL, FedSimSiam, FedU and "
           "FedEMA; CIFAR-10: 90.29, the best of them 81.2.", _CLIENTS, "hetero_table1-cpu",
-          "probed.above.fed*", (SSFL, *_BASELINES), _COLUMN, _GAIN, "It is two points below "
+          "probed.above.fed*", (SSFL, *_BASELINES), _COLUMN, "It is two points below "
           "FedSimSiam and FedU, whose clients all have the larger network, and one below FedBYOL "
-          "and FedEMA, within the deviation. It gains 3.5 points over its own untrained networks; "
+          "and FedEMA. It gains 3.5 points over its own untrained networks; "
           "clients alone gain 2.8."),
     claim("H2", "Table 1",
           "It is somewhat below centralized BYOL (94.3) and above supervised FedAvg (68.5).",
           _CLIENTS, "hetero_table1-cpu", "probed.central probed.above.supervised_fedavg",
-          (CENTRAL, SSFL, SUPERVISED), _COLUMN, apart(CENTRAL, SUPERVISED, "accuracy"),
+          (CENTRAL, SSFL, SUPERVISED), _COLUMN,
           "Supervised FedAvg is scored by its own classifier, and has ten rounds, too."),
     claim("H3", "Table 2",
           "On IID clients it is above them, too; CIFAR-10: 88.5, the best of them 85.9.",
           _CLIENTS.replace("two", "all"), "hetero_table2-cpu", "above", (SSFL, *_BASELINES),
-          _COLUMN, _GAIN, "It is two points below FedBYOL, FedSimSiam and FedU, whose clients all "
+          _COLUMN, "It is two points below FedBYOL, FedSimSiam and FedU, whose clients all "
           "have the larger network, and 0.6 below FedEMA. It gains 3.6 points over its own "
           "untrained networks, FedU 3.5."),
     claim("H4", "Table 3", "With 5, 20 and 100 clients it is above FedU and FedEMA; CIFAR-100: "
           "67.7, 57.5, 43.3; FedEMA 61.8, 52.5, 42.0.", "CIFAR-10, 1280 images in a round on 5, 20 "
           "and 100 clients of two classes, 10 rounds of 4 epochs at 16x16; 3 seeds.",
-          "hetero_table3-cpu", "probed.above", (SSFL, *_TWO), ("5 (5)", "20 (5)", "100 (10)"), None,
+          "hetero_table3-cpu", "probed.above", (SSFL, *_TWO), ("5 (5)", "20 (5)", "100 (10)"),
           "With 20 and 100 clients no method is above its untrained encoder after ten rounds; an "
           "evaluated client takes part in 2.3 and 1.7 of them on average. With five, FedU and "
           "FedEMA are above Hetero-SSFL."),
     claim("H5", "Table 4", "Collaboration helps small and large clients: ResNet-18 71.9 to 85.4, "
           "ResNet-34 77.8 to 93.7.", "CIFAR-10, 5 clients of 510 images of two classes, 10 rounds "
           "of 4 epochs at 16x16; 3 seeds.", "hetero_table4-cpu", "own.helps.tiny* own.helps.small*",
-          ("tiny (in place of ResNet-18)", "small (in place of ResNet-34)"), (LOCAL, SSFL), None,
-          "Collaboration gains 0.4 and 0.6 points, within the deviation; after 80 rounds of one "
-          "epoch, in a pilot of one seed, 1.1 and 0.1."),
+          ("tiny (in place of ResNet-18)", "small (in place of ResNet-34)"), (LOCAL, SSFL),
+          "Collaboration gains 0.4 and 0.6 points by the means; after 80 rounds of one epoch, in a "
+          "pilot of one seed, 1.1 and 0.1."),
     claim("H6", "Tables 5 and 6", "Fine-tuned with 1 % and 10 % of the labels it is above FedU and "
           "FedEMA; CIFAR-10: 79.3 and 88.7, FedEMA 75.8 and 87.4.", _CLIENTS, "hetero_table1-cpu",
           "tuned", (SSFL, *_TWO, _UNTRAINED_LARGER), _COLUMN,
-          apart("FedEMA", _UNTRAINED_LARGER, "accuracy"), "The methods differ by 1.5 points at "
-          "most, within the deviation. With 10 % of the labels none is above the untrained encoder "
-          "by more than the deviation."),
+          "The methods differ by 1.5 points at most, and with 10 % of the labels they are hardly "
+          "above the untrained encoder."),
     claim("H7", "section 5.1",
           "It is stable with more local epochs, and methods that average models are not.",
           f"{_DATA} 64 epochs in rounds of 1, 4 and 16; 3 seeds.", "hetero_local_epochs-cpu",
           "stable averaged", (SSFL, "FedBYOL", "FedU"), ("E = 1", "E = 4", "E = 16"),
-          between("FedBYOL", "E = 1", "E = 16"), "Hetero-SSFL is stable. FedBYOL and FedU fall by "
-          "0.5 and 0.7 points, within the deviation, and stay above it: there is no margin."),
+          "Hetero-SSFL is stable. FedBYOL and FedU fall by 0.5 and 0.7 points by the means, and "
+          "stay above it."),
     claim("H8", "section 5.1", "A larger RAD is better.",
           f"{_DATA} 10 rounds of 4 epochs; 3 seeds.", "hetero_influence-cpu", "rad",
           (SSFL, _UNTRAINED_CLIENTS), ("100 images", "1000 images"),
-          apart(SSFL, _UNTRAINED_CLIENTS, "1000 images"), _NO_INFLUENCE),
+          _NO_INFLUENCE),
     claim("H9", "section 5.1", "A weight mu of 0.5 is best on the CIFARs.",
           f"{_DATA} 10 rounds of 4 epochs; with mu = 0 clients train alone; 3 seeds.",
           "hetero_influence-cpu", "mu", (SSFL,), ("mu = 0", "mu = 0.5", "mu = 1", "mu = 2"),
-          between(SSFL, "mu = 0.5", "mu = 0"), _NO_INFLUENCE),
+          _NO_INFLUENCE),
+    PaperClaim("H10", "Theorem 4.7", "After a round with E local steps and an update of the "
+               "representations, a client's loss is below a printed bound.",
+               (Proof("Equal clients with embeddings x -> w x of one image, whose constants are "
+                      "known; exact gradients; 1000 draws of rates, weights and mu", "with E = 1 "
+                      "the bound fails in 0.0 % of draws, with 2 in 99.1 %, with 5 in 99.5 %. Its "
+                      "last term counts one local step, and E of them move the representations",
+                      "does not hold", "python -m launch.studies.theorems"),)),
+    PaperClaim("H11", "Lemmas 4.5 and 4.6", "Local epochs lower a client's loss, and an update of "
+               "the representations raises it by a bounded amount.",
+               untried="Their sum is Theorem 4.7, which H10 tries: the second one "
+               "fails there for more than one local step."),
+    PaperClaim("H12", "Tables 1 to 3 and 5", "So it is on CIFAR-100: 67.7 in Table 1, the best of "
+               "the others 61.8.", untried="Networks of this size hardly learn CIFAR-100. The "
+               "command is `--experiment=hetero_table1 --dataset=cifar100`."),
+    PaperClaim("H13", "section 3.3", "With other kernels, such as RBF, results are as good as with "
+               "linear CKA (without figures).", untried="Only the linear kernel is implemented, "
+               "with which the paper's results were made."),
 )  # fmt: skip

@@ -184,6 +184,36 @@ def test_a_cell_is_trained_and_evaluated_once_for_each_seed(scripts, tmp_path):
     assert len(calls) == 8
 
 
+def test_the_seconds_of_a_stopped_run_are_counted_when_it_continues(scripts, tmp_path, monkeypatch):
+    """Two calls of 100 and 40 seconds, of which the first one is interrupted in its training."""
+    clock, run_quickly = [0.0], runner.run_script
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
+    cell, args = EXPERIMENT.cells[0], types.SimpleNamespace(data_dir="images")
+
+    def take(seconds, error=None):
+        def run(arguments, log):
+            clock[0] += seconds
+            if error:
+                raise error
+            return run_quickly(arguments, log)
+
+        monkeypatch.setattr(runner, "run_script", run)
+
+    take(100, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        runner._run_cell(cell, 0, tmp_path, args)
+    take(40 / (1 + len(cell.evaluations)))
+    assert runner._run_cell(cell, 0, tmp_path, args) == "done"
+    folder = tmp_path / cell.name / "seed0"
+    assert json.loads((folder / "done.json").read_text())["seconds"] == 140
+    assert not (folder / "stopped.json").exists()
+    # The metrics of the stand-in have a round of 30 seconds: more than a killed call has kept.
+    take(0)
+    runner._run_cell(cell, 1, tmp_path, args)
+    killed = json.loads((tmp_path / cell.name / "seed1" / "done.json").read_text())
+    assert killed["seconds"] == 30
+
+
 def test_a_partition_that_needs_a_run_is_drawn_after_it(scripts, tmp_path):
     calls, _ = scripts
     cells = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tff_ssl import whole_files
 from tff_ssl.reporting.page import Grid, Page, Picture
 
-# Verdicts of `experiment.check`, in a report's order -> classes of the page.
+# Verdicts of `verdicts.check`, in a report's order -> classes of the page.
 _VERDICT_CLASSES = {
     "holds": "yes",
     "does not hold": "no",
@@ -48,7 +48,7 @@ class Document:
         self._page.add_pictures([Picture(path.read_bytes(), caption)], "wide")
 
     def add_claims(self, claims: Sequence[tuple[str, str, str]]) -> None:
-        """Adds claims by verdict: (title of the table, claim, verdict of `experiment.check`)."""
+        """Adds claims by verdict: (title of the table, claim, verdict of `verdicts.check`)."""
         for verdict, html_class in _VERDICT_CLASSES.items():
             items = [(text, f"({title})") for title, text, given in claims if given == verdict]
             if not items:

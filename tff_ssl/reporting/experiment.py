@@ -1,11 +1,9 @@
 """The definition of an experiment: cells to run, tables to fill, claims to check."""
 
 import dataclasses
-import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from tff_ssl.reporting.measured import SENT, Selector, TableValues, Value
+from tff_ssl.reporting.measured import Selector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +46,27 @@ class Table:
         return f"{text} (%)" if self.percent else text
 
 
-Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure, perhaps moved
+Figure = tuple[str, str]  # (row, column)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrast:
+    """A number per seed, computed from the figures of that seed, and the margin it has to exceed.
+
+    "DCCO is more than 4 points above FedAvg" is the difference of two figures, and 0.04.
+    """
+
+    weights: Mapping[Figure, float]  #: The number is the sum of figures times these weights.
+    margin: float = 0.0  #: What the sum has to be above, in the unit of the figures.
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, which is checked in a table."""
+    """A statement of the paper, which is checked in a table (see `verdicts.check`)."""
 
     text: str  #: The statement.
     table: str  #: Title of the table in which it is checked.
-    #: Function from a lookup of the table's means (in [0, 1], or counts) to whether the statement
-    #: holds. `check` calls it with moved means, too. A figure that was not measured has the mean
-    #: NaN; a claim that looks one up counts as not measured.
-    holds: Callable[[Lookup], bool]
+    contrasts: tuple[Contrast, ...]  #: All of them have to be above their margins.
     id: str = ""  #: Id by which the claims of papers name the statement; statements may share one.
 
 
@@ -84,107 +90,3 @@ class Experiment:
     #: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
     #: learning curves are drawn, too; `round` stands for the number of rounds.
     costs: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def check(claim: Claim, table: Table, values: TableValues) -> str:
-    """The verdict on a claim: `holds`, `does not hold`, `not shown`, or `not measured`.
-
-    A verdict needs a margin beyond the deviation and an encoder that has learned. A claim holds, or
-    does not, if its function says so for the means, and still does when every figure that it looks
-    up is moved by its deviation over seeds, up or down, in any combination. Otherwise it is not
-    shown. Nor is it shown if
-
-    - a figure was measured with one seed only, which has no deviation, unless it counts what is
-      sent (`measured.SENT`); or
-    - the table has an untrained encoder, and no compared figure exceeds that of the untrained
-      encoder it started with (`Table.starts`) by both deviations: in every column in which the
-      claim compares several rows, or in any column if there is none. A claim that looks up an
-      untrained encoder itself is exempt.
-
-    A failed training enters mean and deviation with the lowest possible accuracy, 0. A count is not
-    measured if a training failed.
-    """
-    looked_up: dict[_Figure, None] = {}  # In the order of the lookups.
-
-    def figure(row: str, column: str) -> Value:
-        return _with_failures(values[row, column], table.percent)
-
-    def holds(moves: Mapping[_Figure, int]) -> bool:
-        def lookup(row: str, column: str) -> float:
-            looked_up[row, column] = None
-            value = figure(row, column)
-            return value.mean + moves.get((row, column), 0) * value.std
-
-        return bool(claim.holds(lookup))
-
-    verdict = holds({})
-    changes = any(holds(moves) != verdict for moves in _all_moves(looked_up))
-    # A moved claim may be the first to look up a figure that is not measured.
-    if any(math.isnan(figure(*key).mean) for key in looked_up):
-        return "not measured"
-    one_seed = any(figure(*key).seeds == 1 for key in looked_up)
-    has_deviation = not one_seed or table.selector.metric in SENT
-    if changes or not has_deviation or not _has_learned(table, figure, looked_up):
-        return "not shown"
-    return "holds" if verdict else "does not hold"
-
-
-_Figure = tuple[str, str]  # (row, column)
-_MOVED_TOGETHER = 12  # So many figures or fewer are moved in all combinations of signs, 4096.
-
-
-def _with_failures(value: Value, percent: bool) -> Value:
-    """The figure with each failed training as a seed: 0 for a share, NaN for a count."""
-    if not value.failed:
-        return value
-    seeds, failed = value.seeds, value.failed
-    if not percent:
-        return Value(math.nan, 0.0, seeds + failed, 0)
-    if not seeds:
-        return Value(0.0, 0.0, failed, 0)
-    mean = value.mean * seeds / (seeds + failed)
-    squares = (seeds - 1) * value.std**2 + seeds * (value.mean - mean) ** 2 + failed * mean**2
-    return Value(mean, math.sqrt(squares / (seeds + failed - 1)), seeds + failed, 0)
-
-
-def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]]:
-    """Moves of the figures by their deviations, as signs by figure.
-
-    Figures that only a moved claim looks up are moved, too. More than `_MOVED_TOGETHER` figures are
-    moved in pairs, since claims on so many figures compare pairs.
-    """
-    done = 0
-    while done < len(looked_up):
-        figures = list(looked_up)
-        done = len(figures)
-        together = min(done, _MOVED_TOGETHER) if done <= _MOVED_TOGETHER else 2
-        for moved in itertools.combinations(figures, together):
-            for signs in itertools.product((-1, 1), repeat=together):
-                yield dict(zip(moved, signs, strict=True))
-
-
-def _has_learned(
-    table: Table, figure: Callable[[str, str], Value], looked_up: Iterable[_Figure]
-) -> bool:
-    """Whether a compared encoder is above its untrained one, if the table has one."""
-    untrained = [
-        row for row, selector in table.selectors.items() if selector.baseline == "random_encoder"
-    ]
-    by_column: dict[str, list[str]] = {}
-    for row, column in looked_up:
-        if row in untrained:
-            return True
-        by_column.setdefault(column, []).append(row)
-    if not untrained:
-        return True
-
-    def is_above(row: str, column: str) -> bool:
-        value, start = figure(row, column), figure(table.starts.get(row, untrained[0]), column)
-        # A missing figure of the untrained encoder shows nothing.
-        return value.mean - value.std > start.mean + start.std
-
-    learned = {
-        column: any(is_above(row, column) for row in rows) for column, rows in by_column.items()
-    }
-    compared = [column for column, rows in by_column.items() if len(rows) > 1]
-    return all(learned[column] for column in compared) if compared else any(learned.values())

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ class Value(NamedTuple):
     std: float  #: Sample standard deviation over seeds; 0 for one seed.
     seeds: int  #: Number of runs that gave a figure.
     failed: int  #: Number of runs whose training diverged.
+    #: The figure of each seed, None where the training diverged; empty if only mean and deviation
+    #: are kept.
+    by_seed: Mapping[int, float | None] = MappingProxyType({})
 
 
 TableValues = Mapping[tuple[str, str], Value]  # (row, column) -> figure
@@ -62,26 +66,31 @@ def training_accuracy(runs: Sequence[Run]) -> float:
     return float(np.mean(accuracies)) if accuracies else math.nan
 
 
-def select(runs: Sequence[Run], selector: Selector) -> Value:
-    """The figure of a cell, from the first matching result of each of its runs, one per seed.
+def select(runs: Mapping[int, Run], selector: Selector) -> Value:
+    """The figure of a cell, from the first matching result of each of its runs by seed.
 
     Raises:
       ConfigurationError: If a result has no such figure.
     """
-    figures = []
-    for run in runs:
-        if selector.protocol == TRAINING:
-            summary = _with_ends(run.summary)
-            figures += [summary[selector.metric]] if selector.metric in summary else []
-            continue
-        for entry in run.entries:
-            if _matches(entry, selector):
-                if selector.metric not in _LATER_FIGURES or selector.metric in entry:
-                    figures.append(_figure(run, entry, selector))
-                break
-    failed = sum(bool(run.failure) for run in runs)
+    by_seed: dict[int, float | None] = {}
+    for seed, run in sorted(runs.items()):
+        figure = None if run.failure else _figure_of_run(run, selector)
+        if figure is not None or run.failure:
+            by_seed[seed] = figure
+    figures = [figure for figure in by_seed.values() if figure is not None]
     mean, deviation, count = over_seeds.spread(figures)
-    return Value(mean, deviation or 0.0, count, failed)
+    return Value(mean, deviation or 0.0, count, len(by_seed) - count, by_seed)
+
+
+def _figure_of_run(run: Run, selector: Selector) -> float | None:
+    if selector.protocol == TRAINING:
+        return _with_ends(run.summary).get(selector.metric)
+    for entry in run.entries:
+        if matches(entry, selector):
+            if selector.metric in _LATER_FIGURES and selector.metric not in entry:
+                return None
+            return _figure(run, entry, selector)
+    return None
 
 
 def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -91,7 +100,8 @@ def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**summary, **ends}
 
 
-def _matches(entry: Mapping[str, Any], selector: Selector) -> bool:
+def matches(entry: Mapping[str, Any], selector: Selector) -> bool:
+    """Whether an entry of a result is the one that a selector shows."""
     return (
         entry["protocol"] == selector.protocol
         and selector.dataset in (None, entry.get("dataset"))

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tff_ssl import whole_files
-from tff_ssl.reporting import measured, methods, pictures
+from tff_ssl.reporting import measured, methods, pictures, raw_pixels, verdicts
 from tff_ssl.reporting.document import Document
-from tff_ssl.reporting.experiment import Experiment, Table, check
+from tff_ssl.reporting.experiment import Experiment, Table
 from tff_ssl.reporting.measured import Selector, TableValues, Value
 from tff_ssl.reporting.methods import Method
 from tff_ssl.reporting.page import Grid
@@ -63,13 +63,18 @@ def read_table_values(
         selector = table.selectors.get(row, table.selector)
         for i, column in enumerate(table.columns):
             cell = cells[i if len(cells) > 1 else 0]
-            runs = records.of_cell(chosen.get(cell, cell)) if cell else []
+            runs = records.runs.get(chosen.get(cell, cell), {}) if cell else {}
             values[row, column] = measured.select(runs, selector)
     return values
 
 
-def measured_grid(table: Table, values: TableValues) -> Grid:
-    """Formats a table's measured figures, with notes on missing and failed seeds."""
+def measured_grid(
+    table: Table, values: TableValues, pixels: Mapping[str, Value] | None = None
+) -> Grid:
+    """Formats a table's measured figures, with notes on missing and failed seeds.
+
+    `pixels` has the figures of raw pixels by column (`raw_pixels.values`).
+    """
     seeds = max((value.seeds + value.failed for value in values.values()), default=0)
     grid = [[table.with_unit("measured"), *table.columns]]
     for row, cells in table.rows.items():
@@ -78,6 +83,9 @@ def measured_grid(table: Table, values: TableValues) -> Grid:
             if cell is None:
                 texts[i] = _NONE
         grid.append([row, *(_keep_first(texts) if len(cells) == 1 else texts)])
+    if pixels:
+        texts = [_format_value(pixels[c], True, 0) if c in pixels else _NONE for c in table.columns]
+        grid.append([raw_pixels.ROW, *texts])
     return grid
 
 
@@ -166,10 +174,10 @@ def read_values(records: Records, experiment: Experiment) -> AllValues:
 
 
 def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
-    """For each claim, the title of its table, its text, and its verdict (`experiment.check`)."""
+    """For each claim, the title of its table, its text, and its verdict."""
     tables = {table.title: table for table in experiment.tables}
     return [
-        (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
+        (claim.table, claim.text, verdicts.check(claim, tables[claim.table], values[claim.table]))
         for claim in experiment.claims
     ]
 
@@ -222,9 +230,11 @@ def grids(
     records: Records, experiment: Experiment, table: Table, values: TableValues
 ) -> list[tuple[str, Grid]]:
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
+    chosen = choose_cells(records, experiment)
+    pixels = raw_pixels.values(records, table, raw_pixels.collect([records]), chosen)
     found = [
-        ("measured", measured_grid(table, values)),
-        ("measured", logistic_grid(records, table, choose_cells(records, experiment))),
+        ("measured", measured_grid(table, values, pixels)),
+        ("measured", logistic_grid(records, table, chosen)),
         ("published", published_grid(table)),
     ]
     return [(kind, grid) for kind, grid in found if len(grid) > 1]

@@ -10,9 +10,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tff_ssl.reporting.experiment import Experiment
-
-Figure = tuple[str, str]  # (row, column)
+from tff_ssl.reporting.experiment import Experiment, Figure
 
 PAPERS = {
     "dcco": "DCCO",
@@ -36,8 +34,6 @@ class Trial(NamedTuple):
     # Rows and columns that are shown, of the table of the first statement.
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    # The two ends of the comparison, upper and lower; None where the run does not have both.
-    ends: tuple[Figure, Figure] | None
     note: str = ""  # What the reader has to know of the setting.
 
     def decided_by(self, experiment: Experiment) -> list[int]:
@@ -91,22 +87,12 @@ class PaperClaim(NamedTuple):
 
 def claim(
     name: str, place: str, text: str, setting: str, run: str, statements: str, rows: Iterable[str],
-    columns: Iterable[str], ends: tuple[Figure, Figure] | None = None, note: str = "",
+    columns: Iterable[str], note: str = "",
     *others: Trial,
 ) -> PaperClaim:  # fmt: skip
     """A claim, its trial and other trials (see `PaperClaim` and `Trial`)."""
-    first = Trial(setting, run, statements, tuple(rows), tuple(columns), ends, note)
+    first = Trial(setting, run, statements, tuple(rows), tuple(columns), note)
     return PaperClaim(name, place, text, (first, *others))
-
-
-def apart(upper: str, lower: str, column: str) -> tuple[Figure, Figure]:
-    """Ends of a comparison: two rows of a column."""
-    return (upper, column), (lower, column)
-
-
-def between(row: str, upper: str, lower: str) -> tuple[Figure, Figure]:
-    """Ends of a comparison: two columns of a row."""
-    return (row, upper), (row, lower)
 
 
 class Noted(NamedTuple):

@@ -21,6 +21,7 @@ from tff_ssl.reporting.records import Records
 # Flags that change how precisely a run's figures are measured, and not what they measure: runs with
 # other values count as done.
 _PRECISION_FLAGS = ("label_draws", "also_logistic")
+_STOPPED = "stopped.json"  # In the folder of a run: seconds of calls that did not finish it.
 # Held while a report reads the folders of the runs, and while the folder of one is deleted.
 _run_folders = threading.Lock()
 
@@ -189,10 +190,30 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     """Trains and evaluates a cell as far as that is not done; returns `done` or `failed: ...`.
 
+    If it is stopped, the seconds are kept for the call that continues it.
+
     Raises:
       TrainingError: If a script ends with an error that is not a diverged training.
     """
-    output = folder / cell.name / f"seed{seed}"
+    output, start = folder / cell.name / f"seed{seed}", time.monotonic()
+    try:
+        return _complete(cell, seed, folder, args)
+    except BaseException:
+        if output.is_dir():
+            run_folder.write_json(output / _STOPPED, {"seconds": _seconds(output, start)})
+        raise
+
+
+def _seconds(output: pathlib.Path, start: float) -> int:
+    """Seconds since the start, and those of calls that were stopped before."""
+    path = output / _STOPPED
+    before = checked_files.read_json(path, {"seconds": int})["seconds"] if path.exists() else 0
+    return before + round(time.monotonic() - start)
+
+
+def _complete(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
+    """The work of `_run_cell`."""
+    output, start = folder / cell.name / f"seed{seed}", time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
     if (output / records.FAILED).exists():
         with _run_folders:
@@ -203,7 +224,6 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
     if needed and needed.exists():
         return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
-    start = time.monotonic()
     # The script itself compares its flags with those of a run that was stopped in its evaluation.
     if not (output / records.SUMMARY).exists():
         own = [*_flags_of(cell, seed, folder), *data, f"--seed={seed}", f"--output_dir={output}"]
@@ -222,14 +242,18 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     # A finished run needs no checkpoints; those of a paper's table would take some gigabytes.
     for unneeded in ("checkpoints", "client_states"):
         shutil.rmtree(output / unneeded, ignore_errors=True)
+    training = records.summarize_training(output)
+    seconds = before["seconds"] + _seconds(output, start)
     summary = {
         **before,
-        "seconds": before["seconds"] + round(time.monotonic() - start),
+        # A call that was killed leaves the seconds of its rounds alone.
+        "seconds": max(seconds, round(training.get("training_seconds", 0))),
         "evaluations": list(cell.evaluations),
         "flags": effective_flags(cell.flags),
-        **records.summarize_training(output),
+        **training,
     }
     run_folder.write_json(output / records.SUMMARY, summary)
+    (output / _STOPPED).unlink(missing_ok=True)
     return "done"
 
 

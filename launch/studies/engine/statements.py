@@ -1,16 +1,17 @@
 """Statements about the figures of a table, with short ids by which claims of papers name them.
 
-Conditions are functions of a lookup of means (see `tff_ssl.reporting.experiment.Claim`).
+Conditions are conjunctions of contrasts (see `tff_ssl.reporting.experiment.Contrast`): a statement
+about several rows or columns has a contrast for each pair.
 """
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from launch.studies.engine.study import UNTRAINED
-from tff_ssl.reporting.experiment import Claim, Lookup, Table
+from tff_ssl.reporting.experiment import Claim, Contrast, Table
 
-Condition = Callable[[Lookup], bool]
+Condition = tuple[Contrast, ...]
 Some = str | Iterable[str]  # One row or column, or several.
 ON_CLIENTS = "{row} is above {other} on {column} clients"
 
@@ -39,72 +40,68 @@ def each_above(
 
 
 def above(row: str, others: Some, columns: Some, margin: float = 0.0) -> Condition:
-    """In each column, `row` is above all others, by more than a margin: 0.02 is two points."""
-    others, columns = _some(others), _some(columns)
-    return lambda v: all(v(row, c) > max(v(o, c) for o in others) + margin for c in columns)
+    """In each column, `row` is above each of the others by more than a margin.
 
-
-def not_below(row: str, others: Some, columns: Some, margin: float = 0.0) -> Condition:
-    """In each column, `row` is at least as high as all others plus a margin, often negative."""
-    others, columns = _some(others), _some(columns)
-    return lambda v: all(v(row, c) >= max(v(o, c) for o in others) + margin for c in columns)
+    A margin of 0.02 is two points. One of -0.02 says that `row` is at most two points below.
+    """
+    pairs = itertools.product(_some(others), _some(columns))
+    return tuple(Contrast({(row, c): 1, (other, c): -1}, margin) for other, c in pairs)
 
 
 def below(row: str, others: Some, columns: Some) -> Condition:
-    """In each column, `row` is below all others."""
-    others, columns = _some(others), _some(columns)
-    return lambda v: all(v(row, c) < min(v(o, c) for o in others) for c in columns)
+    """In each column, `row` is below each of the others."""
+    pairs = itertools.product(_some(others), _some(columns))
+    return tuple(Contrast({(other, c): 1, (row, c): -1}) for other, c in pairs)
 
 
 def falls(row: str, *columns: str) -> Condition:
     """From each of the columns to the next, `row` falls."""
-    return lambda v: all(v(row, a) > v(row, b) for a, b in itertools.pairwise(columns))
+    return tuple(Contrast({(row, a): 1, (row, b): -1}) for a, b in itertools.pairwise(columns))
+
+
+def falls_less(distance: float, row: str, first: str, last: str) -> Condition:
+    """From the first to the last column, `row` falls by less than a distance, or rises."""
+    return (Contrast({(row, last): 1, (row, first): -1}, -distance),)
 
 
 def more_than(bound: float, row: str, columns: Some) -> Condition:
     """In each column, `row` is above a number."""
-    columns = _some(columns)
-    return lambda v: all(v(row, c) > bound for c in columns)
+    return tuple(Contrast({(row, column): 1}, bound) for column in _some(columns))
 
 
 def at_most(bound: float, row: str, columns: Some) -> Condition:
-    """In each column, `row` is not above a number."""
-    columns = _some(columns)
-    return lambda v: all(v(row, c) <= bound for c in columns)
+    """In each column, `row` is below a number."""
+    return tuple(Contrast({(row, column): -1}, -bound) for column in _some(columns))
 
 
 def within(distance: float, rows: Some, columns: Some) -> Condition:
-    """The highest and the lowest figure of some rows and columns are within a distance."""
-    figures = list(itertools.product(_some(rows), _some(columns)))
-    return lambda v: max(v(*f) for f in figures) - min(v(*f) for f in figures) <= distance
+    """Any two figures of some rows and columns differ by less than a distance."""
+    figures = itertools.product(_some(rows), _some(columns))
+    pairs = itertools.permutations(list(figures), 2)
+    return tuple(Contrast({one: 1, other: -1}, -distance) for one, other in pairs)
 
 
 def times_below(factor: float, row: str, other: str, column: str) -> Condition:
     """In a column, `row` is below another one even when multiplied by a factor."""
-    return lambda v: factor * v(row, column) < v(other, column)
-
-
-def less_below(row: str, other: str, column: str, distance: float) -> Condition:
-    """In a column, `row` is less than a distance below another one."""
-    return lambda v: v(other, column) - v(row, column) < distance
+    return (Contrast({(other, column): 1, (row, column): -factor}),)
 
 
 def loses_less(row: str, other: str, first: str, last: str) -> Condition:
-    """From the first to the last column, `row` loses less than another one."""
-    return lambda v: v(row, first) - v(row, last) < v(other, first) - v(other, last)
+    """From the first to the last column, another row falls, and `row` loses less than it."""
+    fall = {(other, first): 1, (other, last): -1}
+    return Contrast(fall), Contrast(fall | {(row, last): 1, (row, first): -1})
 
 
 def keeps_most(row: str, first: str, last: str) -> Condition:
-    """`row` keeps more than half of its gain over the untrained encoder.
+    """`row` keeps more than half of its gain over the untrained encoder, and has one.
 
     Papers show curves and give no bound of what is stable; this is the bound here.
     """
-
-    def condition(v: Lookup) -> bool:
-        gains = [v(row, column) - v(UNTRAINED, column) for column in (first, last)]
-        return gains[1] > max(gains[0], 0) / 2
-
-    return condition
+    gain = {(row, last): 1, (UNTRAINED, last): -1}
+    return (
+        Contrast(gain),
+        Contrast(gain | {(row, first): -0.5, (UNTRAINED, first): 0.5}),
+    )  # fmt: skip
 
 
 def slug(heading: str) -> str:

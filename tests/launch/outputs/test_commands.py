@@ -21,6 +21,8 @@ _WRITERS = (
     # The page of claims names the commands of proofs.
     "launch/studies/dec_ssl.py",
     "launch/studies/denav.py",
+    "launch/studies/fedu.py",
+    "launch/studies/hetero_ssfl.py",
 )
 
 

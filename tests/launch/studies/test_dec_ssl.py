@@ -5,8 +5,8 @@ import pytest
 from launch.studies import catalog, dec_ssl
 from launch.studies.engine.runner import effective_flags
 from launch.studies.engine.study import At
-from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import Value
+from tff_ssl.reporting.verdicts import check
 
 _IMAGES = 50_000  # Training images of the CIFARs.
 

@@ -12,7 +12,7 @@ from launch.studies import catalog, dcco, dcco_beyond, dcco_table2
 from launch.studies.engine.runner import effective_flags
 from launch.studies.engine.study import At
 from tff_ssl.algorithms.fedu import FedUHyperparameters
-from tff_ssl.reporting.experiment import check
+from tff_ssl.reporting import verdicts
 from tff_ssl.reporting.measured import ROUND, TRAINING, Value
 from tff_ssl.reporting.records import COSTS
 
@@ -91,14 +91,15 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
 def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
     def published(figure, percent):
         if isinstance(figure, str):  # "failed"
-            return Value(math.nan, 0.0, 0, 3)
+            return Value(math.nan, 0.0, 0, 3, dict.fromkeys(range(3)))
         if figure is None:
             return Value(math.nan, 0.0, 0, 0)
-        return Value(figure / 100 if percent else figure, 0.0, 3, 0)  # Without a deviation.
+        share = figure / 100 if percent else figure
+        return Value(share, 0.0, 3, 0, dict.fromkeys(range(3), share))  # Without a deviation.
 
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     tables = {table.title: table for table in experiment.tables}
-    verdicts = {}
+    found = {}
     for claim in experiment.claims:
         table = tables[claim.table]
         values = {}
@@ -109,11 +110,11 @@ def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
                 values[row, column] = published(figure, table.percent)
         # The papers publish no figures of an untrained encoder.
         published_table = dataclasses.replace(table, selectors={})
-        verdicts[claim.table, claim.text] = check(claim, published_table, values)
-    wrong = [claim for claim, verdict in verdicts.items() if verdict == "does not hold"]
+        found[claim.table, claim.text] = verdicts.check(claim, published_table, values)
+    wrong = [claim for claim, verdict in found.items() if verdict == "does not hold"]
     assert not wrong
     if name in ("dcco_table1", "dcco_table2", "fedu_table1", "hetero_table1", "denav_table4"):
-        assert "holds" in verdicts.values()
+        assert "holds" in found.values()
 
 
 def test_a_preset_outside_of_the_experiments_names_its_data(project_root):

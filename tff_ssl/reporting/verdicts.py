@@ -1,0 +1,259 @@
+"""Verdicts on statements: differences paired by seed, their 95 % intervals, Holm's correction.
+
+Runs of one seed share clients, images and initial weights. A statement is therefore judged by one
+number per seed (see `experiment.Contrast`), whose mean has an interval by Student's t distribution.
+`docs/reproduce.md` describes the rule to users.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tff_ssl.reporting import over_seeds
+from tff_ssl.reporting.experiment import Claim, Contrast, Table
+from tff_ssl.reporting.measured import SENT, TableValues, Value
+
+LEVEL = 0.05  # Of the two sides of a test together: intervals are of 95 %.
+HOLDS, CONTRADICTED, NOT_SHOWN, NOT_MEASURED = VERDICTS = (
+    "holds", "does not hold", "not shown", "not measured",
+)  # fmt: skip
+
+
+# Protocols of figures that are no probe of an encoder, so that no untrained one is comparable.
+_OWN_CLASSIFIERS = ("supervised", "scratch")
+
+
+class Estimate(NamedTuple):
+    """What was measured of a contrast."""
+
+    mean: float  #: Mean over seeds.
+    error: float  #: Standard error of the mean; infinite if a single seed was measured.
+    freedom: float  #: Degrees of freedom.
+    margin: float  #: The contrast's margin.
+    is_paired: bool  #: Whether the differences are paired by seed.
+
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the mean."""
+        from scipy import stats
+
+        half = float(stats.t.ppf(1 - LEVEL / 2, self.freedom)) * self.error if self.error else 0.0
+        return self.mean - half, self.mean + half
+
+    def p_value(self) -> float:
+        """The two-sided p-value of the hypothesis that the true mean is the margin."""
+        from scipy import stats
+
+        distance = abs(self.mean - self.margin)
+        if not self.error:
+            return 1.0 if math.isclose(self.mean, self.margin, abs_tol=1e-12) else 0.0
+        return 2 * float(stats.t.sf(distance / self.error, self.freedom))
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the mean is above the margin."""
+        return self.mean > self.margin
+
+
+def estimate(contrast: Contrast, table: Table, values: TableValues) -> Estimate | None:
+    """What was measured of a contrast; None if one of its figures was not.
+
+    Numbers are paired by seed. Where only means and deviations of the figures are kept, the
+    interval is that of Welch, with Satterthwaite's degrees of freedom. A failed training counts as
+    an accuracy of 0; counts are not measured if a training failed. What is sent follows from types
+    and flags, so that one seed is exact.
+    """
+    terms = [(weight, values[figure]) for figure, weight in contrast.weights.items()]
+    if any(not value.seeds and not (value.failed and table.percent) for _, value in terms):
+        return None
+    if any(value.failed and not table.percent for _, value in terms):
+        return None
+    if not all(value.by_seed for _, value in terms):
+        return _unpaired(terms, contrast.margin)
+    seeds = set.intersection(*(set(value.by_seed) for _, value in terms))
+    numbers = [sum(w * (value.by_seed[s] or 0.0) for w, value in terms) for s in sorted(seeds)]
+    if not seeds:
+        return None
+    mean, deviation, count = over_seeds.spread(numbers)
+    if deviation is None:
+        error = 0.0 if count and table.selector.metric in SENT else math.inf
+        return Estimate(mean, error, 1, contrast.margin, True)
+    # Differences of equal figures differ by rounding.
+    error = deviation / math.sqrt(count) if deviation > 1e-9 * max(1.0, abs(mean)) else 0.0
+    return Estimate(mean, error, count - 1, contrast.margin, True)
+
+
+def _unpaired(terms: Sequence[tuple[float, Value]], margin: float) -> Estimate:
+    mean = sum(weight * value.mean for weight, value in terms)
+    if any(value.seeds < 2 for _, value in terms):
+        return Estimate(mean, math.inf, 1, margin, False)
+    parts = [((weight * value.std) ** 2 / value.seeds, value.seeds - 1) for weight, value in terms]
+    variance = sum(part for part, _ in parts)
+    inverse = sum(part**2 / freedom for part, freedom in parts)
+    return Estimate(
+        mean, math.sqrt(variance), variance**2 / inverse if inverse else 1, margin, False
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: those below `LEVEL` are significant together."""
+    adjusted, last = [0.0] * len(p_values), 0.0
+    for step, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        last = adjusted[i] = min(1.0, max(last, (len(p_values) - step) * p_values[i]))
+    return adjusted
+
+
+def decide(estimates: Sequence[Estimate | None], learned: Collection[bool] = ()) -> str:
+    """The verdict on a conjunction of contrasts.
+
+    It holds if each contrast is above its margin with 95 % confidence. This needs no correction:
+    if one of the contrasts is false, that one has to be mistaken, which has the probability of a
+    single test. It does not hold if any contrast is below its margin. This would be found by chance
+    the more often, the more contrasts there are, so that Holm's correction applies.
+
+    Args:
+      estimates: What was measured of each contrast.
+      learned: Whether the upper side of each contrast has learned something (see `has_learned`);
+        empty if all have. A contrast whose upper side has not is not decided.
+    """
+    return _all_of(_states(estimates, learned or [True] * len(estimates), is_conjunction=True))
+
+
+def _states(
+    estimates: Sequence[Estimate | None], learned: Collection[bool], is_conjunction: bool
+) -> list[str]:
+    """The verdict on each contrast; those of a conjunction hold without a correction."""
+    corrected = iter(holm([one.p_value() for one in estimates if one is not None]))
+    states = []
+    for one, can_be_decided in zip(estimates, learned, strict=True):
+        if one is None:
+            states.append(NOT_MEASURED)
+            continue
+        p_value = next(corrected)
+        if one.is_above and is_conjunction:
+            p_value = one.p_value()
+        side = HOLDS if one.is_above else CONTRADICTED
+        states.append(side if can_be_decided and p_value < LEVEL else NOT_SHOWN)
+    return states
+
+
+def _all_of(states: Sequence[str]) -> str:
+    """The verdict on a conjunction, of which one part is enough to contradict it."""
+    return next((one for one in (CONTRADICTED, NOT_MEASURED, NOT_SHOWN) if one in states), HOLDS)
+
+
+def has_learned(
+    contrast: Contrast, found: Estimate | None, table: Table, values: TableValues
+) -> bool:
+    """Whether the figures on the upper side of a contrast are above their untrained encoders.
+
+    The order of encoders that have learned nothing says nothing of their methods, and an untrained
+    encoder loses nothing. The upper side are the figures that are added if the mean is above the
+    margin, and those that are subtracted otherwise. True if the table has no untrained encoder, or
+    if the contrast compares one itself.
+    """
+    untrained = [row for row, one in table.selectors.items() if one.baseline == "random_encoder"]
+    if found is None or not untrained or any(row in untrained for row, _ in contrast.weights):
+        return True
+    sign = 1 if found.is_above else -1
+    for (row, column), weight in contrast.weights.items():
+        selector = table.selectors.get(row, table.selector)
+        if weight * sign <= 0 or selector.baseline or selector.protocol in _OWN_CLASSIFIERS:
+            continue
+        start = (table.starts.get(row, untrained[0]), column)
+        gain = estimate(Contrast({(row, column): 1, start: -1}), table, values)
+        if gain is None or not gain.interval()[0] > 0:
+            return False
+    return True
+
+
+Checked = tuple[Claim, Table, TableValues]  # A statement, its table and the table's figures.
+
+
+def check(claim: Claim, table: Table, values: TableValues) -> str:
+    """The verdict on a statement, as one of `VERDICTS`."""
+    return check_all([(claim, table, values)])
+
+
+def check_all(statements: Iterable[Checked]) -> str:
+    """The verdict on a claim that says all of some statements; see `decide`."""
+    estimates, learned, _ = _estimates(statements)
+    return decide(estimates, learned)
+
+
+def check_each(statements: Iterable[Checked]) -> list[str]:
+    """The verdicts on the statements of a claim, each of which is said by itself.
+
+    Holm's correction over all of their contrasts keeps the probability of any mistake at `LEVEL`.
+    """
+    estimates, learned, sizes = _estimates(statements)
+    states = iter(_states(estimates, learned, is_conjunction=False))
+    return [_all_of([next(states) for _ in range(size)]) for size in sizes]
+
+
+def _estimates(
+    statements: Iterable[Checked],
+) -> tuple[list[Estimate | None], list[bool], list[int]]:
+    """What was measured of all contrasts, whether they can be decided, and numbers of contrasts."""
+    estimates, learned, sizes = [], [], []
+    for claim, table, values in statements:
+        sizes.append(len(claim.contrasts))
+        for contrast in claim.contrasts:
+            estimates.append(estimate(contrast, table, values))
+            learned.append(has_learned(contrast, estimates[-1], table, values))
+    return estimates, learned, sizes
+
+
+def deciding(statements: Iterable[Checked]) -> tuple[Checked, Contrast, Estimate, bool] | None:
+    """The contrast on which the verdict of `check_all` depends most; None if none was measured.
+
+    It is the one that is lowest beside its margin, in standard errors: the weakest of a claim that
+    holds, and the one that contradicts the claim most otherwise. Contrasts that cannot be decided,
+    because nothing was learned, come first; the last value is false for these.
+    """
+    found = [
+        (checked, contrast, one, has_learned(contrast, one, *checked[1:]))
+        for checked in statements
+        for contrast in checked[0].contrasts
+        if (one := estimate(contrast, *checked[1:])) is not None
+    ]
+
+    def rank(item) -> tuple[bool, float]:
+        *_, one, learned = item
+        distance = one.mean - one.margin
+        return learned, distance / one.error if one.error else math.copysign(math.inf, distance)
+
+    verdict = decide([one for *_, one, _ in found], [item[-1] for item in found])
+    if verdict == CONTRADICTED:
+        found = [item for item in found if item[-1]]
+    return min(found, key=rank, default=None)
+
+
+def rates(
+    effects: Sequence[float], seeds: int, contrasts: int = 1, draws: int = 20_000
+) -> dict[float, tuple[float, float, float]]:
+    """By simulation: the shares of holds, does not hold and not shown, by true mean.
+
+    Args:
+      effects: True means of all contrasts beyond their margins, in deviations of their numbers.
+      seeds: Number of seeds, whose numbers are normal.
+      contrasts: Number of contrasts of the statement, which are independent.
+      draws: Number of simulated experiments for each mean.
+    """
+    from scipy import stats
+
+    numbers = np.random.default_rng(seeds).normal(size=(draws, contrasts, seeds))
+    error, shares = numbers.std(axis=2, ddof=1) / math.sqrt(seeds), {}
+    for effect in effects:
+        distances = (numbers.mean(axis=2) + effect) / error
+        p_values = 2 * stats.t.sf(np.abs(distances), seeds - 1)
+        above = np.all((distances > 0) & (p_values < LEVEL), axis=1)
+        order = np.argsort(p_values, axis=1)
+        steps = np.arange(contrasts, 0, -1) * np.take_along_axis(p_values, order, axis=1)
+        corrected = np.maximum.accumulate(steps, axis=1)
+        is_below = np.take_along_axis(distances, order, axis=1) < 0
+        below = np.any(is_below & (corrected < LEVEL), axis=1)
+        holds, contradicted = float(above.mean()), float(below.mean())
+        shares[effect] = (holds, contradicted, 1 - holds - contradicted)
+    return shares
