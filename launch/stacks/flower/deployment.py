@@ -152,7 +152,15 @@ class Deployment:
         """Ends all processes, and removes the sockets."""
         for process in reversed(self._started):
             self.kill(process)
+        self._kill_detached()
         self._scratch.cleanup()
+
+    def _kill_detached(self) -> None:
+        """Ends what Flower has started in other sessions, and whose parents have ended."""
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if one.environ().get("FLWR_HOME") == self._environment["FLWR_HOME"]:
+                    one.kill()
 
     def _at(self, name: str) -> str:
         return str(self._folder / name)

@@ -104,6 +104,21 @@ def test_a_program_that_does_not_listen_is_an_error():
         deployment.wait_for_port(process, deployment.free_port(), "the.log")
 
 
+def test_a_detached_process_of_a_deployment_is_ended_and_no_other(tmp_path):
+    one = object.__new__(deployment.Deployment)
+    one._environment = {"FLWR_HOME": str(tmp_path / "home")}
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    mine, other = (
+        subprocess.Popen(sleep, env={"FLWR_HOME": str(tmp_path / name)}, start_new_session=True)
+        for name in ("home", "other")
+    )
+    one._kill_detached()
+    assert mine.wait(60) == -9
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
 def test_progress_is_that_of_the_last_checkpoint(tmp_path):
     assert run_files.progress(tmp_path) is None
     run_files.write_plan(tmp_path, ["18446744073709551615"], [[0, 1]], [np.array([1])], seed=3)
