@@ -13,10 +13,12 @@ _FIRST = ("pretrain", "evaluate", "embed", "detect", "export", "visualize", "cen
 def scripts() -> dict[str, str]:
     """The scripts with the first paragraphs of their docstrings; those used most come first."""
     summaries = {}
-    for path in (*sorted(_FOLDER.glob("[!_]*.py")), *sorted(_FOLDER.glob("studies/[!_]*.py"))):
+    folders = ("[!_]*.py", "studies/[!_]*.py", "stacks/*/__main__.py")
+    for path in [path for pattern in folders for path in sorted(_FOLDER.glob(pattern))]:
         source = path.read_text()
         if '__name__ == "__main__"' in source:
             name = ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
+            name = name.removesuffix(".__main__")
             summary = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0]
             summaries[name] = " ".join(summary.split())
     first = {name: summaries[name] for name in _FIRST if name in summaries}

@@ -42,6 +42,11 @@ def run(config: Any) -> None:
     dataset = federated.load(chosen.config)
     chosen = chosen._replace(config=adapting.fit_evaluation(dataset, chosen.config).announced())
     built = client_packages.build(chosen, dataset)
+    if getattr(built.algorithm, "global_weights", ()) is None:
+        raise ConfigurationError(
+            f"{config.algorithm.algorithm} trains each client alone here, so that there is no "
+            "global encoder to probe"
+        )
     num_clients = len(built.clients.indices)
     if config.nodes > num_clients:
         raise ConfigurationError(f"--nodes={config.nodes}: there are {num_clients} clients")
@@ -151,10 +156,7 @@ def _encoder_weights(built: Built, state: dict[str, np.ndarray]) -> Weights:
         name, field = "global_model_weights", initial.global_model_weights
         return algorithm.model.part_of(client_package.name_values(field, name).pack(state))
     assert isinstance(algorithm, StatefulClients)
-    if algorithm.global_weights is None:
-        raise ConfigurationError(
-            "clients of this algorithm have models of their own, and there is no global one"
-        )
+    assert algorithm.global_weights is not None  # Checked before training.
     return algorithm.global_weights(client_package.name_values(initial.model, "model").pack(state))
 
 
