@@ -120,12 +120,13 @@ def check_experiment(values):
 def test_flags_and_files_that_texts_name_exist(project_root):
     """Inline code such as `--label_draws` and `launch/presets/digits/fedu.flags`."""
     known = set()
-    for path in (project_root / "launch").glob("**/[!_]*.py"):
+    scripts = (project_root / "launch").glob("**/*.py")
+    for path in scripts:
         if "\nSCRIPT = " in path.read_text():
             name = ".".join(path.relative_to(project_root).with_suffix("").parts)
             known |= set(settings.settings(importlib.import_module(name).SCRIPT.config))
     others = {"everything", "extra", "flagfile", "group", "help", "inexact", "logdir", "no-deps"}
-    others.add("target")
+    others |= {"target", "trusted-entities"}
     for page in pages():
         for code in re.findall(r"`([^`\n]+)`", page.read_text()):
             for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):

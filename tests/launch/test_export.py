@@ -125,7 +125,7 @@ def test_a_missing_extra_is_found_before_anything_is_written(project_root, run, 
 def test_bad_input_gives_one_line(project_root, run, tmp_path):
     mistakes = {
         "--run is missing": [],
-        "release; got 'coreml'": [
+        "release, client, client-tflite; got 'coreml'": [
             f"--run={run}",
             "--format=coreml",
         ],

@@ -2,9 +2,9 @@
 
     python -m launch.stacks.flower --nodes=4 --rounds=20 --output_dir=OUT
 
-Makes Flower's environment once, which needs uv and a package registry; writes the client package
-of the algorithm, and a folder with the images of its clients for each node; starts a SuperLink and
-SuperNodes on the loopback, with TLS and node authentication; runs the rounds, with a checkpoint
+Makes Flower's environment once, which needs uv or pip, and a package registry; writes the client
+package of the algorithm, and a folder with the images of its clients for each node; starts a
+SuperLink and SuperNodes on the loopback, with TLS and node authentication; runs the rounds, with a checkpoint
 after each; and ends everything. Then probes the encoder, trains the same in a simulation, and
 writes `result.json` with both accuracies, `largest_difference_to_simulation`, seconds and bytes.
 

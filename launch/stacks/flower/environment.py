@@ -1,10 +1,12 @@
-"""The Python environment of the Flower app, which uv makes once and which is reused."""
+"""The Python environment of the Flower app, which is made once and reused."""
 
 import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
+import sys
+import tempfile
 
 from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
@@ -25,32 +27,36 @@ def make() -> pathlib.Path:
     """Makes the environment if there is none; returns the folder of its programs.
 
     Raises:
-      ConfigurationError: If uv is missing or cannot download the packages; in one line.
+      ConfigurationError: If the packages cannot be downloaded; in one line.
     """
     target = folder()
     if not target.exists():
-        uv = os.environ.get("UV") or shutil.which("uv")
-        if uv is None:
-            raise ConfigurationError(
-                "Flower's environment is made by uv, which is not on the PATH: "
-                "python3 -m pip install uv"
-            )
         target.parent.mkdir(parents=True, exist_ok=True)
         print(f"making Flower's environment in {target}", flush=True)
-        with whole_files.replacing_folder(target) as new:
-            _run(uv, new.parent, "venv", "--clear", "--relocatable", "--python", _PYTHON, new)
+        with (
+            tempfile.TemporaryDirectory(prefix="tff_ssl_uv_") as scratch,
+            whole_files.replacing_folder(target) as new,
+        ):
+            uv = [os.environ.get("UV") or shutil.which("uv") or _uv_of_pip(scratch), "--quiet"]
+            _run(scratch, *uv, "venv", "--clear", "--relocatable", "--python", _PYTHON, str(new))
             install = ("pip", "install", "--no-deps", "--require-hashes", "--compile-bytecode")
-            _run(uv, new.parent, *install, "--python", new, "-r", REQUIREMENTS)
+            _run(scratch, *uv, *install, "--python", str(new), "-r", str(REQUIREMENTS))
     return target / "bin"
 
 
-def _run(uv: str, folder: pathlib.Path, *arguments: str | os.PathLike[str]) -> None:
-    """Runs uv outside the project, whose settings are for the project's own environment."""
-    command = [uv, "--quiet", *map(str, arguments)]
+def _uv_of_pip(folder: str) -> str:
+    """The path of a uv that pip installs in a folder, for a machine without uv."""
+    _run(folder, sys.executable, "-m", "venv", f"{folder}/venv")
+    _run(folder, f"{folder}/venv/bin/pip", "--quiet", "install", "uv")
+    return f"{folder}/venv/bin/uv"
+
+
+def _run(folder: str, *command: str) -> None:
+    """Runs a command outside the project, whose settings are for its own environment."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise ConfigurationError(
-            f"Flower's environment cannot be made: {' '.join(lines[-2:]) or 'uv ended'} "
-            "(it needs a package registry, once)"
+            f"Flower's environment cannot be made: {' '.join(lines[-2:]) or command[0]} "
+            "(it needs uv or pip, and a package registry, once)"
         )

@@ -127,6 +127,7 @@ def test_launch_lists_every_script_with_a_line(project_root):
         for path in folder.glob(pattern)
         if 'if __name__ == "__main__"' in path.read_text()
     }
+    scripts |= {f"stacks.{path.parent.name}" for path in folder.glob("stacks/*/__main__.py")}
     assert sorted(line.split()[0] for line in lines) == sorted(scripts - {"__main__"})
     assert "studies.drift" in scripts
     assert all(re.fullmatch(r"[\w.]+  +[A-Z].*\.", line) for line in lines)

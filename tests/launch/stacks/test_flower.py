@@ -77,7 +77,9 @@ def test_an_environment_that_cannot_be_made_gives_one_line(tmp_path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("UV", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="uv, which is not on the PATH"):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"cannot be made: .*uv.*needs uv or pip"):
         environment.make()
     uv = tmp_path / "uv"
     uv.write_text("#!/bin/sh\necho 'error: Failed to fetch\n  no route to host' >&2\nexit 2\n")
