@@ -4,9 +4,10 @@
 
 Makes Flower's environment once, which needs uv or pip, and a package registry; writes the client
 package of the algorithm, and a folder with the images of its clients for each node; starts a
-SuperLink and SuperNodes on the loopback, with TLS and node authentication; runs the rounds, with a checkpoint
-after each; and ends everything. Then probes the encoder, trains the same in a simulation, and
-writes `result.json` with both accuracies, `largest_difference_to_simulation`, seconds and bytes.
+SuperLink and SuperNodes on the loopback, with TLS and node authentication; runs the rounds, with a
+checkpoint after each; and ends everything. Then probes the encoder, trains the same in a
+simulation, and writes `result.json` with both accuracies, `largest_difference_to_simulation`,
+seconds and bytes.
 
 The flags are those of `pretrain`. `--round_timeout` is the time that a stage of a round waits for
 the nodes.
