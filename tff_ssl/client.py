@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -113,7 +114,11 @@ class Package:
 
 
 def _saved_model(folder: pathlib.Path) -> Call:
-    model = tf.saved_model.load(str(folder))
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_client_") as without_brackets:
+        # TensorFlow takes the `[` of a path for the beginning of a pattern.
+        link = pathlib.Path(without_brackets) / "model"
+        link.symlink_to(folder.absolute())
+        model = tf.saved_model.load(str(link))
 
     def call(name: str, values: Mapping[str, Any]) -> Arrays:
         signature = model.signatures[name]  # `model` keeps what its signatures need.
