@@ -10,7 +10,7 @@ simulation, and writes `result.json` with both accuracies, `largest_difference_t
 seconds and bytes.
 
 The flags are those of `pretrain`. `--round_timeout` is the time that a stage of a round waits for
-the nodes.
+the nodes, ten minutes by default.
 """
 
 import dataclasses

@@ -29,6 +29,8 @@ from tff_ssl.reporting import checked_files
 from tff_ssl.runtime import start
 
 _ROOT = pathlib.Path(__file__).parents[3]
+# For a stage without `--round_timeout`: a reply that the SuperLink loses never comes.
+_STAGE_SECONDS = 600.0
 _LOOK_SECONDS = 0.5  # Between two looks at what the server has written.
 _STATUS_SECONDS = 30  # Between two questions to Flower whether the run goes on.
 # Flags of the simulation that are not those of the run.
@@ -109,7 +111,7 @@ def _train(
             flower.start_node(node, **own, **worker)
         run_files.write_plan(
             folder, flower.node_ids, clients, cohorts, seed=config.seed,
-            timeout=values.round_timeout, max_dropped=values.max_dropped,
+            timeout=values.round_timeout or _STAGE_SECONDS, max_dropped=values.max_dropped,
             node_sums=config.node_sums, secure=config.secure,
         )  # fmt: skip
         return _follow(flower, folder, config.rounds)
