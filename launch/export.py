@@ -24,9 +24,7 @@ import dataclasses
 import functools
 import pathlib
 import shutil
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,7 +35,7 @@ from launch.options.image_config import DataConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
 from launch.outputs import tables
-from launch.probes import result_text
+from launch.probes import latency, result_text
 from tff_ssl import whole_files
 
 
@@ -290,7 +288,9 @@ def _measure(
                 "name": name,
                 "path": path and path.name,
                 "bytes": path and size,
-                "milliseconds": round(_latency(encode, images[:1]), 3),
+                "milliseconds": round(
+                    latency.median_milliseconds(encode, images[:1], _TIMED, _WARM_UP), 3
+                ),
                 "largest_difference": float(difference.max()),
                 "feature_std": float(expected.std()),
                 "probe": [],
@@ -305,18 +305,6 @@ def _measure(
 def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
     starts = range(0, len(images), _BATCH)
     return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
-
-
-def _latency(encode: Encode, image: np.ndarray) -> float:
-    """Median time of encoding one image, in milliseconds."""
-    for _ in range(_WARM_UP):
-        encode(image)
-    seconds = []
-    for _ in range(_TIMED):
-        start = time.perf_counter()
-        encode(image)
-        seconds.append(time.perf_counter() - start)
-    return 1000 * statistics.median(seconds)
 
 
 def _probe(

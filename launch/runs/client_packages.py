@@ -4,10 +4,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,8 @@ from launch.options.algorithm import Chosen
 from launch.options.run_config import AggregationConfig, RunConfig
 from launch.options.settings import json_value
 from launch.outputs import run_folder
-from launch.runs import federated
+from launch.probes import latency
+from launch.runs import federated, stopped
 from launch.runs.federated import Built
 from tff_ssl import __version__, client, whole_files
 from tff_ssl.deployment import client_package
@@ -142,7 +140,7 @@ def export(
     if run is not None:
         folder_of_run = run_folder.run_of(run)
         run_folder.lock(folder_of_run, "--run")
-        trained, done = federated.restore_state(built, folder_of_run)
+        trained, done = stopped.restore_state(built, folder_of_run)
         print(f"its model is that of round {done:,} of {folder_of_run}", flush=True)
     # TensorFlow takes the `[` of a path for the beginning of a pattern.
     with tempfile.TemporaryDirectory(prefix="tff_ssl_client_") as without_brackets:
@@ -187,7 +185,11 @@ def measure(folder: pathlib.Path, dataset: ImageDataset, lite: bool) -> list[dic
             return of.work(name, down, memory, images, ids, 0)[0]
 
         sent = work(package)
-        row = {"stage": name, "images": count, "milliseconds": _milliseconds(work, package)}
+        row = {
+            "stage": name,
+            "images": count,
+            "milliseconds": latency.median_milliseconds(work, package, _TIMED),
+        }
         row |= {key: stage[key] for key in ("bytes_down", "bytes_up")}
         if lite:
             # Loaded for each stage, so that its memory is that of the stage alone.
@@ -195,22 +197,12 @@ def measure(folder: pathlib.Path, dataset: ImageDataset, lite: bool) -> list[dic
             watch = process_memory.MemoryWatch(os.getpid())
             on_phone = client.load(folder, lite=True)
             row["lite_difference"] = _largest_difference(work(on_phone), sent)
-            row["lite_milliseconds"] = _milliseconds(work, on_phone)
+            row["lite_milliseconds"] = latency.median_milliseconds(work, on_phone, _TIMED)
             watch.stop()
             row["lite_peak_mb"] = max(watch.peak - before, 0) / 1e6
         rows.append(row)
         state, _ = package.finish(name, state, sent)
     return rows
-
-
-def _milliseconds(work: Callable[[client.Package], Any], package: client.Package) -> float:
-    """Median time of a stage, after its first call."""
-    seconds = []
-    for _ in range(_TIMED):
-        start_of_call = time.perf_counter()
-        work(package)
-        seconds.append(time.perf_counter() - start_of_call)
-    return 1000 * statistics.median(seconds)
 
 
 def _largest_difference(values: client.Arrays, expected: client.Arrays) -> float:

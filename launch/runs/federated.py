@@ -21,7 +21,6 @@ from launch.options.run_config import RunConfig, RuntimeConfig
 from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import final_evaluation, micro_batches, runtimes, training
-from launch.runs.final_evaluation import Restored
 from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
@@ -33,7 +32,7 @@ from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.simulation.training_loop import Simulation, last_state
+from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
@@ -140,39 +139,6 @@ def _train_and_evaluate(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
             client_models, clients.images,
         )  # fmt: skip
-
-
-def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> Restored:
-    """Restores the model of a run that was stopped from its last readable checkpoint.
-
-    The folder has to be locked.
-
-    Raises:
-      TrainingError: There is no readable checkpoint.
-    """
-    config = settings.replace(config, **ALONE)
-    built = build(algorithm_options.choose(config), dataset)
-    with _restored(built, folder) as (simulation, state, done):
-        weights = simulation.encoder_weights(state)
-    return Restored(built.model, weights, built.chosen.config.model.view_size, done)
-
-
-def restore_state(built: Built, folder: pathlib.Path) -> tuple[Any, int]:
-    """The state of the simulation in a run's last readable checkpoint, and its round.
-
-    The folder has to be locked; for errors, see `restore`.
-    """
-    with _restored(built, folder) as (_, state, done):
-        return state, done
-
-
-@contextlib.contextmanager
-def _restored(built: Built, folder: pathlib.Path) -> Iterator[tuple[Simulation, Any, int]]:
-    config = built.chosen.config
-    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
-    run = built.algorithm.plan_run(built.setting)
-    with simulate(built, run, folder, runtime) as simulation:
-        yield simulation, *last_state(folder, simulation.initialize(config.seed))
 
 
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:

@@ -1,12 +1,20 @@
-"""The encoder of a run that was stopped before its end."""
+"""The encoder of a run that was stopped before its end, and the state of any run."""
 
+import contextlib
 import pathlib
+from collections.abc import Iterator
+from typing import Any
 
 from datasets.image_dataset import ImageDataset
-from launch.options import resuming
+from launch.options import algorithm as algorithm_options
+from launch.options import resuming, settings
+from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
-from launch.runs import centralized, federated
+from launch.runs import centralized, federated, runtimes
+from launch.runs.federated import Built
+from launch.runs.final_evaluation import Restored
 from tff_ssl.deployment.encoder_weights import StoredEncoder
+from tff_ssl.simulation.training_loop import Simulation, last_state
 
 
 def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncoder:
@@ -27,7 +35,7 @@ def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncode
     config = resuming.read_run(folder)
     assert config is not None
     is_centralized = config.script == "centralized"
-    restore = centralized.restore if is_centralized else federated.restore
+    restore = centralized.restore if is_centralized else _restore
     model, weights, view_size, done = restore(config, dataset, folder)
     print(
         f"{folder} was stopped and has no encoder: uses its last readable checkpoint, of "
@@ -37,3 +45,32 @@ def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncode
     encoder, kept = model.without_heads(weights)
     height, width, channels = dataset.train.images.shape[1:]
     return StoredEncoder(encoder, kept, (height, width, channels), view_size)
+
+
+def restore_state(built: Built, folder: pathlib.Path) -> tuple[Any, int]:
+    """The state of the simulation in a run's last readable checkpoint, and its round.
+
+    The folder has to be locked.
+
+    Raises:
+      TrainingError: There is no readable checkpoint.
+    """
+    with _restored(built, folder) as (_, state, done):
+        return state, done
+
+
+def _restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> Restored:
+    config = settings.replace(config, **federated.ALONE)
+    built = federated.build(algorithm_options.choose(config), dataset)
+    with _restored(built, folder) as (simulation, state, done):
+        weights = simulation.encoder_weights(state)
+    return Restored(built.model, weights, built.chosen.config.model.view_size, done)
+
+
+@contextlib.contextmanager
+def _restored(built: Built, folder: pathlib.Path) -> Iterator[tuple[Simulation, Any, int]]:
+    config = built.chosen.config
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
+    run = built.algorithm.plan_run(built.setting)
+    with federated.simulate(built, run, folder, runtime) as simulation:
+        yield simulation, *last_state(folder, simulation.initialize(config.seed))
