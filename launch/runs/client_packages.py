@@ -66,6 +66,17 @@ def _reason(chosen: Chosen) -> str:
     return "its clients and its server need the number of each client in the population"
 
 
+def initial_states(built: Built, trained: Any = None) -> tuple[Any, Any]:
+    """The states of the server and of a client before the first round, as a package has them.
+
+    Args:
+      trained: State of a simulation whose model replaces the initial weights; None for none.
+    """
+    with start("in_process"):
+        server, client = built.algorithm.initial_states(built.chosen.config.seed, trained)
+    return _without_aggregators(server), client
+
+
 def _without_aggregators(state: Any) -> Any:
     """The server's state without those of TFF's aggregators: a package forms its own means."""
     of_aggregators = ("aggregator", "aggregators", "statistics_aggregator")
@@ -87,8 +98,7 @@ def write(
       trained: State of a simulation whose model the package starts with; None for initial weights.
     """
     config, values = built.chosen.config, built.chosen.values
-    with start("in_process"):
-        server_state, client_state = built.algorithm.initial_states(config.seed, trained)
+    server_state, client_state = initial_states(built, trained)
     height, width, channels = dataset.train.images.shape[1:]
     description = {
         "release": __version__,
@@ -109,7 +119,7 @@ def write(
     }
     description |= built.aggregation.result
     return client_package.write(
-        folder, built.algorithm.plain_stages, _without_aggregators(server_state), client_state,
+        folder, built.algorithm.plain_stages, server_state, client_state,
         (height, width, channels), description, rules,
     )  # fmt: skip
 

@@ -563,6 +563,14 @@ def test_pack_and_unpack_are_inverse_for_mixed_types():
     assert restored[1][0].dtype == np.int64
 
 
+def test_strings_of_tensors_are_packed_as_bytes():
+    state = (tf.constant(b"gaussian"), np.float32(1), tf.constant([b"a", b"event"]))
+    packed = packing.pack(state)
+    assert not any(vector.dtype == object for vector in packed.values())
+    name, one, names = packing.unpack(packed, state)
+    assert (name, one, names.tolist()) == (b"gaussian", 1, [b"a", b"event"])
+
+
 def test_unpack_refuses_a_state_of_another_shape():
     packed = packing.pack([np.zeros(3, np.float32)])
     with pytest.raises(ValueError, match="another shape"):

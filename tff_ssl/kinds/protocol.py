@@ -23,7 +23,7 @@ import numpy.typing as npt
 import tensorflow_federated as tff
 
 from tff_ssl.decentralized.schedule import ClientNetwork
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
@@ -135,6 +135,10 @@ class FederatedAlgorithm(Protocol):
           trained: State of a simulation whose model replaces the initial weights; None for none.
         """
         return (), ()
+
+    def encoder_weights(self, server_state: Any) -> Weights | None:
+        """Weights of the global model in a server's state; None if there is no global model."""
+        return None
 
     def client_bytes(self) -> tuple[int, int]:
         """Bytes that a client receives and sends in a round."""

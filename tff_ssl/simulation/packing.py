@@ -10,7 +10,7 @@ def pack(state: Any) -> dict[str, np.ndarray]:
     """Packs a nested state: dtype name -> vector of this dtype's values, in flat order."""
     vectors: dict[str, list[np.ndarray]] = {}
     for leaf in tree.flatten(state):
-        array = np.asarray(leaf)
+        array = _as_array(leaf)
         vectors.setdefault(array.dtype.name, []).append(array.ravel())
     return {dtype: np.concatenate(parts) for dtype, parts in vectors.items()}
 
@@ -29,7 +29,7 @@ def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
     offsets = dict.fromkeys(packed, 0)
 
     def take(leaf):
-        array = np.asarray(leaf)
+        array = _as_array(leaf)
         if array.dtype.name not in packed:
             raise ValueError(f"it has no {array.dtype.name} values")
         start = offsets[array.dtype.name]
@@ -43,6 +43,12 @@ def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
     if any(offsets[dtype] != len(vector) for dtype, vector in packed.items()):
         raise ValueError("it holds a state of another shape")
     return state
+
+
+def _as_array(leaf: Any) -> np.ndarray:
+    """A leaf as an array, whose strings are bytes: those of a tensor of TensorFlow are objects."""
+    array = np.asarray(leaf)
+    return array.astype(np.bytes_) if array.dtype == object else array
 
 
 def is_finite(array: np.ndarray) -> bool:

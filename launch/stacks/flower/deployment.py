@@ -23,7 +23,9 @@ from tff_ssl.runtime import child_process, process_memory
 HOST = "127.0.0.1"
 _START_SECONDS = 180  # For a program to listen.
 _ROOT = pathlib.Path(__file__).parents[3]  # Where the app finds `tff_ssl`.
-_ALIVE, _LISTENING = 0.2, 0.2  # Seconds between two looks at processes and ports.
+_LISTENING = 0.2  # Seconds between two looks at a port.
+# Of all nodes together, between two questions of a node for a message that has arrived.
+_POLL_SECONDS = 1 / 32
 
 
 class Deployment:
@@ -34,15 +36,21 @@ class Deployment:
       nodes: The process of each node.
     """
 
-    def __init__(self, folder: pathlib.Path, num_nodes: int, python_path: Sequence[str] = ()):
+    def __init__(
+        self, folder: pathlib.Path, num_nodes: int, python_path: Sequence[str] = (),
+        restarts: bool = False,
+    ):  # fmt: skip
         """Makes the credentials, starts the SuperLink and registers the nodes.
 
         Args:
           folder: Folder for credentials, SuperLink's database and logs; private to the user.
           num_nodes: Number of SuperNodes.
           python_path: Folders in which the app's imports are looked up before the project's.
+          restarts: Whether the SuperLink keeps nodes and messages in a file, so that it can be
+            started again. Flower 1.42 loses messages of many nodes there, when they lock the
+            database; otherwise they stay in memory.
         """
-        self._folder, self._bin = folder, environment.make()
+        self._folder, self._bin, self._restarts = folder, environment.make(), restarts
         self._started: list[subprocess.Popen] = []
         self._scratch = tempfile.TemporaryDirectory(prefix="flower_")  # Short, for sockets.
         self._port = free_port()
@@ -53,7 +61,7 @@ class Deployment:
             "FLWR_HOME": str(folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(max(0.25, num_nodes * _POLL_SECONDS)),
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
         for name in ("home", "logs"):
@@ -82,15 +90,12 @@ class Deployment:
         self.close()
 
     def start_link(self) -> subprocess.Popen:
-        """Starts the SuperLink, again with the same database and port."""
+        """Starts the SuperLink; again with the same port and, if it `restarts`, database."""
         arguments = ["--host", HOST, "--port", str(self._port), "--enable-supernode-auth"]
         arguments += ["--ssl-ca-certfile", self._at("authority.crt")]
         arguments += ["--ssl-certfile", self._at("link.crt"), "--ssl-keyfile", self._at("link.key")]
-        arguments += [
-            "--database",
-            self._at("link.db"),
-            "--disable-runtime-dependency-installation",
-        ]
+        arguments += ["--disable-runtime-dependency-installation"]
+        arguments += ["--database", self._at("link.db")] if self._restarts else []
         process = self._start("superlink", "flower-superlink", *arguments)
         self.link = process
         wait_for_port(process, self._port, self._at("logs/superlink.log"))

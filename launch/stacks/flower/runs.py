@@ -22,11 +22,8 @@ from launch.stacks.flower import deployment, environment, run_files
 from tff_ssl import whole_files
 from tff_ssl.deployment import client_package, encoder_weights, saved_model
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.kinds.stateful.algorithm import StatefulClients
-from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.reporting import checked_files
-from tff_ssl.runtime import start
 
 _ROOT = pathlib.Path(__file__).parents[3]
 # For a stage without `--round_timeout`: a reply that the SuperLink loses never comes.
@@ -44,7 +41,8 @@ def run(config: Any) -> None:
     dataset = federated.load(chosen.config)
     chosen = chosen._replace(config=adapting.fit_evaluation(dataset, chosen.config).announced())
     built = client_packages.build(chosen, dataset)
-    if getattr(built.algorithm, "global_weights", ()) is None:
+    initial, _ = client_packages.initial_states(built)
+    if built.algorithm.encoder_weights(initial) is None:
         raise ConfigurationError(
             f"{config.algorithm.algorithm} trains each client alone here, so that there is no "
             "global encoder to probe"
@@ -60,11 +58,15 @@ def run(config: Any) -> None:
     )  # fmt: skip
     clients = _write_files(folder, built, dataset, config.nodes)
     before = len(_rounds(folder))
-    status = _train(folder, built, clients, config)
+    status = _train(folder, built, clients, config) if before < config.rounds else None
     progress = run_files.progress(folder)
     assert progress is not None
-    weights = _encoder_weights(built, progress.state)
-    final_evaluation.export(folder, dataset, built.model, weights, config.model.view_size)
+    trained = client_package.name_values(initial).pack(progress.state)
+    weights = built.algorithm.encoder_weights(trained)
+    assert weights is not None  # Checked before training.
+    final_evaluation.export(
+        folder, dataset, built.model, weights, built.chosen.config.model.view_size
+    )
     print("evaluating the model", flush=True)
     result = _result(folder, progress, before, status, config)
     if built.setting.epsilon:
@@ -149,19 +151,6 @@ def _rounds(folder: pathlib.Path) -> list[dict[str, Any]]:
     return progress.rounds if progress else []
 
 
-def _encoder_weights(built: Built, state: dict[str, np.ndarray]) -> Weights:
-    """The weights of the global model's encoder, in the server's state of the package."""
-    algorithm = built.algorithm
-    with start("in_process"):
-        initial, _ = algorithm.initial_states(built.chosen.config.seed)
-    if isinstance(algorithm, StatelessClients):
-        name, field = "global_model_weights", initial.global_model_weights
-        return algorithm.model.part_of(client_package.name_values(field, name).pack(state))
-    assert isinstance(algorithm, StatefulClients)
-    assert algorithm.global_weights is not None  # Checked before training.
-    return algorithm.global_weights(client_package.name_values(initial.model, "model").pack(state))
-
-
 def _probe(built: Built, dataset: ImageDataset, weights: Weights) -> list[dict[str, Any]]:
     """Entries of `result.json` of the encoder by the usual probe."""
     config = built.chosen.config
@@ -175,7 +164,7 @@ def _probe(built: Built, dataset: ImageDataset, weights: Weights) -> list[dict[s
 def _result(
     folder: pathlib.Path, progress: run_files.Progress, before: int, status: Any, config: Any
 ) -> dict[str, Any]:
-    """What the rounds after the first `before` took, in seconds and bytes, and all lost."""
+    """What the rounds took, and what those after the first `before` sent, if there are any."""
     manifest = checked_files.read_json(folder / "client" / "manifest.json")
     plan = checked_files.read_json(folder / "plan.json")
     nodes = [set(node["clients"]) for node in plan["nodes"]]
@@ -185,12 +174,16 @@ def _result(
     bytes_of = {
         way: sum(stage[f"bytes_{way}"] for stage in manifest["stages"]) for way in ("down", "up")
     }
-    return {
+    result = {
         "algorithm": config.algorithm.algorithm,
         "rounds": len(progress.rounds),
         "nodes": config.nodes,
         "seconds_per_round": statistics.median(metrics["seconds"] for metrics in progress.rounds),
         "dropped_clients": sum(metrics["dropped_clients"] for metrics in progress.rounds),
+    }
+    if status is None:
+        return result
+    return result | {
         "bytes_down": status["network-traffic"]["outbound-bytes"],
         "bytes_up": status["network-traffic"]["inbound-bytes"],
         "announced_bytes_down": messages * bytes_of["down"],
@@ -241,7 +234,10 @@ def _describe(result: dict[str, Any]) -> str:
     seconds = result.get("simulation_seconds_per_round")
     of_simulation = "" if seconds is None else f"{seconds:.2f}"
     rows.append(["seconds a round", f"{result['seconds_per_round']:.2f}", of_simulation])
-    for way in ("down", "up"):
+    if "epsilon" in result:
+        of_simulation = f"{theirs[0]['privacy']['epsilon']:.2f}" if theirs[0] else ""
+        rows.append(["epsilon", f"{result['epsilon']:.2f}", of_simulation])
+    for way in ("down", "up") if "bytes_down" in result else ():
         announced = f"{result[f'announced_bytes_{way}']:,} announced"
         rows.append([f"bytes {way}", f"{result[f'bytes_{way}']:,}", announced])
     text = tables.aligned(rows)

@@ -32,7 +32,7 @@ def fake_client():
 class Federation:
     """A deployment in a folder, whose nodes have the images of `split`."""
 
-    def __init__(self, folder, num_nodes, faults=()):
+    def __init__(self, folder, num_nodes, faults=(), restarts=False):
         rng = np.random.default_rng(0)
         images = rng.integers(0, 256, (CLIENTS * EXAMPLES, 2, 2, 1)).astype(np.uint8)
         count = len(images)
@@ -44,7 +44,7 @@ class Federation:
         (folder / "client" / "manifest.json").write_text(json.dumps(fake_client().manifest(first)))
         for node, own in enumerate(self.clients):
             run_files.write_node(self.place(node), self.split, self.partition, own)
-        self.flower = deployment.Deployment(folder / "flower", num_nodes, [str(FAKE)])
+        self.flower = deployment.Deployment(folder / "flower", num_nodes, [str(FAKE)], restarts)
 
     def place(self, node):
         return folder_of(self.folder, node)
@@ -120,8 +120,8 @@ def nothing_left():
 def federation(tmp_path, nothing_left):
     made = []
 
-    def make(num_nodes, faults=()):
-        made.append(Federation(tmp_path, num_nodes, faults))
+    def make(num_nodes, faults=(), restarts=False):
+        made.append(Federation(tmp_path, num_nodes, faults, restarts))
         return made[-1]
 
     yield make
@@ -130,7 +130,7 @@ def federation(tmp_path, nothing_left):
 
 
 def test_a_run_continues_after_the_superlink_was_killed(federation):
-    one = federation(2)
+    one = federation(2, restarts=True)
     cohorts = [[0, 1, 2], [3, 1], [0, 1, 3]]
     run = one.run(cohorts)
     one.wait_for_rounds(1)

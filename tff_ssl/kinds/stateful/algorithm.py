@@ -80,6 +80,9 @@ class StatefulClients(FederatedAlgorithm):
         server = self.process.initialize()._replace(model=tree.map_structure(np.asarray, model))
         return server, tree.map_structure(np.asarray, self.initial_client_state(seed))
 
+    def encoder_weights(self, server_state: Any) -> Weights | None:
+        return self.global_weights and self.global_weights(server_state.model)
+
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         process = self.process
         return {

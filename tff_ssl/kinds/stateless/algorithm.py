@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower, RunSetting
 from tff_ssl.kinds.stateless.simulation import StatelessClientsRun
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.templates import message_sizes
 from tff_ssl.templates.stages import Stage
@@ -49,6 +50,9 @@ class StatelessClients(FederatedAlgorithm):
             *(tuple(np.asarray(w) for w in group) for group in groups)
         )
         return self.process.set_model_weights(self.process.initialize(), given), ()
+
+    def encoder_weights(self, server_state: Any) -> Weights:
+        return self.model.part_of(server_state.global_model_weights)
 
     @functools.cached_property
     def stages(self) -> Mapping[str, tff.learning.templates.LearningProcess]:
