@@ -11,7 +11,8 @@ import numpy.typing as npt
 from datasets.image_dataset import Split
 from tff_ssl import whole_files
 
-_START_SECONDS = 300  # For which the server waits for nodes that are not online.
+# For which the server waits for nodes that are not online: at least, and for each node.
+_START_SECONDS, _NODE_SECONDS = 300, 20
 
 
 def deal(num_clients: int, num_nodes: int) -> list[list[int]]:
@@ -67,7 +68,10 @@ def write_plan(
     rounds = [[int(client) for client in cohort] for cohort in cohorts]
     plan = {"nodes": nodes, "cohorts": rounds, "seed": seed, "timeout": timeout}
     plan |= {"node_sums": node_sums or secure, "secure": secure}
-    plan |= {"max_dropped": max_dropped, "start_seconds": _START_SECONDS}
+    plan |= {
+        "max_dropped": max_dropped,
+        "start_seconds": max(_START_SECONDS, _NODE_SECONDS * len(nodes)),
+    }
     whole_files.write(folder / "plan.json", json.dumps(plan))
 
 
