@@ -20,11 +20,11 @@ _LOCAL = (
 _METHODS = {
     "DCCO": ("dcco", "server", ("0.0001", "0.0004", "0.0016"), "0.0004", "--hparam=lambda=10"),
     "FedAvg": (
-        "fedavg", "client", ("0.0001", "0.0004", "0.0016"), "0.0004",
+        "fedavg", "client", ("0.0001", "0.0004", "0.0016"), "0.0016",
         f"{_LOCAL} --hparam=server_optimizer=sgd --hparam=server_learning_rate=1",
     ),
     "FedBN": (
-        "fedbn", "client", ("0.00003", "0.0001", "0.0004"), "0.0001", f"{_LOCAL} --norm=batch",
+        "fedbn", "client", ("0.00003", "0.0001", "0.0004"), "0.0004", f"{_LOCAL} --norm=batch",
     ),
 }  # fmt: skip
 # Data set -> how clients divide it, and its number of classes.
