@@ -77,6 +77,6 @@ def test_later_rounds_compile_nothing(project_root, tmp_path):
         capture_output=True, env=os.environ | {"XLA_FLAGS": flags},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    # The last micro-batch has 1 to 4 images, the others 4. Of each size, XLA compiles the statistics,
+    # The last micro-batch has 1 to 4 images, the others 4. For each size, XLA compiles statistics,
     # the encodings with what the gradient needs, and the gradient.
     assert [int(line) for line in done.stdout.split()] == [6, 9, 12, 12, 12, 12, 12, 12]
