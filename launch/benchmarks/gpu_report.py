@@ -1,9 +1,9 @@
 """Measures rounds in this process, on a GPU if TensorFlow has one, and writes a report.
 
 The report says whether a round of DCCO equals a centralized step there, what rounds cost beside the
-same work in plain TensorFlow, what determinism costs, and where the time of a round goes. The most
-important comes first, each part is written as soon as it is known, and what does not fit into
---minutes is left out and named.
+same work in plain TensorFlow, both with and without XLA, what determinism costs, and where the time
+of a round goes. The most important comes first, each part is written as soon as it is known, and
+what does not fit into --minutes is left out and named.
 """
 
 import contextlib
@@ -48,25 +48,34 @@ class _Round(NamedTuple):
     encoder: str
     work: Work  # Without local steps, one step on all images.
     most: float  # Largest ratio of the seconds to those of the baseline that was asked for.
+    xla: bool = False  # Whether XLA compiles the model, also that of the baseline.
 
     def __str__(self) -> str:
         algorithm, objective, clients, samples, steps, batch_size = self.work
         in_steps = f", {steps} steps of {batch_size or 'all'}" if steps else ""
-        return f"{algorithm}, {self.encoder}, {objective}, {clients} x {samples}{in_steps}"
+        with_xla = ", XLA" if self.xla else ""
+        return (
+            f"{algorithm}, {self.encoder}, {objective}, {clients} x {samples}{in_steps}{with_xla}"
+        )
+
+
+def _both(encoder: str, work: Work, most: float) -> tuple[_Round, _Round]:
+    """Rounds without XLA and with it."""
+    return _Round(encoder, work, most), _Round(encoder, work, most, xla=True)
 
 
 _ROUNDS = (
-    _Round("small", Work("dcco", "cco", 512, 1, 0), 1.5),
-    _Round("small", Work("dcco", "cco", 128, 4, 0), 1.5),
-    _Round("small", Work("fedavg", "nt_xent", 128, 4, 0), 1.1),
-    _Round("small", Work("fedavg", "nt_xent", 5, 64, 4, 32), 1.0),
+    *_both("small", Work("dcco", "cco", 512, 1, 0), 1.5),
+    *_both("small", Work("fedavg", "nt_xent", 128, 4, 0), 1.1),
+    *_both("small", Work("dcco", "cco", 128, 4, 0), 1.5),
+    *_both("small", Work("fedavg", "nt_xent", 5, 64, 4, 32), 1.0),
     _Round("small", Work("fedu", "byol", 5, 64, 4, 32), 1.2),
     _Round("small", Work("fedbn", "nt_xent", 5, 64, 4, 32), 1.2),
-    _Round("resnet18", Work("dcco", "cco", 512, 1, 0), 1.5),
+    *_both("resnet18", Work("dcco", "cco", 512, 1, 0), 1.5),
 )
 _TINY_ROUNDS = (
-    _Round("tiny", Work("dcco", "cco", 8, 1, 0), 1.5),
-    _Round("tiny", Work("fedavg", "nt_xent", 2, 8, 2, 4), 1.0),
+    *_both("tiny", Work("dcco", "cco", 8, 1, 0), 1.5),
+    *_both("tiny", Work("fedavg", "nt_xent", 2, 8, 2, 4), 1.0),
     _Round("tiny", Work("fedu", "byol", 2, 8, 2, 4), 1.2),
     _Round("tiny", Work("fedbn", "nt_xent", 2, 8, 2, 4), 1.2),
 )
@@ -124,6 +133,7 @@ def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
     time_round = functools.partial(_time_round, report, baselines, repetitions, config, scratch)
     for work in rounds:
         report.part(f"times: {work}", functools.partial(time_round, work))
+    report.part("equality with XLA", functools.partial(equal, exact=False, xla=True))
     # TensorFlow keeps the kernels that it has chosen for a shape, so this comes after the times.
     report.part("equality without TF32", functools.partial(equal, exact=True))
     report.part(
@@ -137,9 +147,10 @@ def _time_round(
 ) -> None:  # fmt: skip
     """Measures a round and its baseline, and profiles the round."""
     work, times = one.work, report.content["times"]
-    key = (one.encoder, work.objective, work.images, work.steps and work[2:])
+    key = (one.encoder, one.xla, work.objective, work.images, work.steps and work[2:])
     if key not in baselines:
         name = f"plain TensorFlow, {one.encoder}, {work.objective}, {work.images} images"
+        name += ", XLA" if one.xla else ""
         with contextlib.closing(_baseline(one, config.seed)) as program:
             times.append(_time(name, program, repetitions))
         baselines[key] = times[-1]["seconds"]
@@ -154,7 +165,7 @@ def _settings(one: _Round) -> programs.ModelSettings:
 
     algorithm, objective, *_ = one.work
     needs = OBJECTIVES[objective].predictor or registry.ALGORITHMS[algorithm].predictor
-    return programs.ModelSettings(one.encoder, (512,) * 3, (256, 512) if needs else ())
+    return programs.ModelSettings(one.encoder, (512,) * 3, (256, 512) if needs else (), xla=one.xla)
 
 
 def _baseline(one: _Round, seed: int) -> Generator[Any, None, None]:
@@ -223,12 +234,14 @@ def _peak_mib() -> int | None:
 
 
 def _equality(
-    report: Report, encoder: str, images: int, seed: int, scratch: str, exact: bool
-) -> None:
+    report: Report, encoder: str, images: int, seed: int, scratch: str, exact: bool,
+    xla: bool = False,
+) -> None:  # fmt: skip
     """Adds the largest difference between a round of DCCO and a centralized step to the report.
 
-    `exact` means float32 without TF32. Both start from the same weights, and the server takes a
-    step of SGD with rate 1, so that the weights change by the gradient.
+    `exact` means float32 without TF32, and `xla` that XLA compiles the model of the round, but not
+    that of the step. Both start from the same weights, and the server takes a step of SGD with rate
+    1, so that the weights change by the gradient.
     """
     import numpy as np
     import tensorflow as tf
@@ -240,7 +253,9 @@ def _equality(
     from tff_ssl.templates.task import Task
 
     images = images * 3 // 4 if exact else images  # Another shape, for which kernels are chosen.
-    model, two_views = programs.model_and_views(programs.ModelSettings(encoder, (64, 64)), seed)
+    settings = programs.ModelSettings(encoder, (64, 64))
+    model, two_views = programs.model_and_views(settings, seed)
+    in_round, _ = programs.model_and_views(settings._replace(xla=xla), seed)
     data = programs.stored_clients(
         pathlib.Path(scratch) / f"equality_{images}.sqlite", images, 1, seed
     )
@@ -248,7 +263,7 @@ def _equality(
     values = two_stage.DCCOHyperparameters(
         server_optimizer="sgd", server_learning_rate=1.0, micro_batch_size=images
     )
-    built = two_stage.build_dcco(Task(model, two_views, element_type, 10), values)
+    built = two_stage.build_dcco(Task(in_round, two_views, element_type, 10), values)
     everything = np.arange(images)
     centralized = Centralized(
         "cco", model, two_views, programs.images(images, seed), everything,
@@ -272,9 +287,12 @@ def _equality(
     scale = float(tf.linalg.global_norm([a - b for a, b in zip(start, step, strict=True)]))
     after = output.state.global_model_weights.trainable
     worst = max(float(np.abs(a - b).max()) / scale for a, b in zip(after, step, strict=True))
-    products = "float32" if exact else "as above"
+    products = ("float32" if exact else "as above") + (", XLA" if xla else "")
     report.content["equality"].append({"products": products, "images": images, "difference": worst})
-    print(f"DCCO's round and a centralized step differ by {worst:.1e} of the gradient's norm")
+    print(
+        f"DCCO's round (products {products}) and a centralized step differ by {worst:.1e} of the "
+        "gradient's norm"
+    )
 
 
 def _determinism(

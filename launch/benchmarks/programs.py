@@ -18,12 +18,16 @@ LEARNING_RATE = 0.01  # Of the clients.
 
 
 class ModelSettings(NamedTuple):
-    """The model that is trained: encoder, widths of the heads' layers, type of the products."""
+    """The model that is trained.
+
+    Encoder, widths of the heads' layers, type of the products, and whether XLA compiles it.
+    """
 
     encoder: str
     projector: tuple[int, ...]
     predictor: tuple[int, ...] = ()
     precision: str = "float32"
+    xla: bool = False
 
 
 class Work(NamedTuple):
@@ -75,7 +79,7 @@ def model_and_views(
 
     model = DualEncoder(
         settings.encoder, image_shape, settings.projector, settings.predictor,
-        precision=settings.precision,
+        precision=settings.precision, xla=settings.xla,
     )  # fmt: skip
     return model, two_views
 

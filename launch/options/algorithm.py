@@ -96,7 +96,9 @@ def build(
     """
     config, entry, values = chosen
     objective = config.objective
-    model = model_options.build_model(dataset, config.model, objective, predictor=entry.predictor)
+    model = model_options.build_model(
+        dataset, config.model, objective, predictor=entry.predictor, xla=config.runtime.xla
+    )
     model = pretrained.start(model, config.model)
     spec = client_store.element_spec(
         dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=batched

@@ -54,7 +54,9 @@ def build_population(
     shares = np.resize([different.index(name) for name in names], len(clients))
     assigned = np.random.default_rng([config.seed, _ENCODER_STREAM]).permutation(shares)
     models = [
-        model_options.build_model(dataset, config.model, config.objective, name)
+        model_options.build_model(
+            dataset, config.model, config.objective, name, xla=config.runtime.xla
+        )
         for name in different
     ]
     towers = tuple(model for model in models if isinstance(model, DualEncoder))

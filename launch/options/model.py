@@ -44,12 +44,14 @@ def build_model(
     objective: str,
     encoder: str | None = None,
     predictor: bool = False,
+    xla: bool = False,
 ) -> Model:
     """Builds the model of a configuration, with the heads that the objective needs.
 
     Args:
       encoder: Name of the encoder; None for that of the configuration.
       predictor: Whether the algorithm needs a predictor that its objective does not.
+      xla: Whether XLA compiles its training.
     """
     height, width, channels = dataset.train.images.shape[1:]
     size = config.view_size
@@ -72,12 +74,13 @@ def build_model(
             decoder=needs.decoder,
             projector_output_batch_norm=config.projector_output_batch_norm and has_projector,
             precision=config.precision,
+            xla=xla,
         )
         return model if config.towers == "one" else TwoTowers(model, config.towers)
     except ValueError as error:
         raise ConfigurationError(
             f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm, "
-            f"--projector_output_batch_norm or --view_size: {error}"
+            f"--projector_output_batch_norm, --view_size or --xla: {error}"
         ) from error
 
 

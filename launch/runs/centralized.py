@@ -86,7 +86,9 @@ def _build(
     config, train_images, batches, images = _choose_batches(dataset, train_images, config)
     if config.runtime.deterministic:
         devices.use_deterministic_algorithms()
-    model = model_options.build_model(dataset, config.model, config.objective)
+    model = model_options.build_model(
+        dataset, config.model, config.objective, xla=config.runtime.xla
+    )
     model = pretrained.start(model, config.model)
     simulation = _build_simulation(train_images, batches, model, values, config)
     return config, model, simulation, batches, images

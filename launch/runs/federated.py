@@ -37,7 +37,9 @@ from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
 # Flags of a run whose rounds are not computed again.
-ALONE = {"ray": None, "slices": None, "round_timeout": None, "runtime": "worker"}
+ALONE = {
+    "ray": None, "slices": None, "round_timeout": None, "runtime": "worker", "xla": False,
+}  # fmt: skip
 
 
 class Clients(NamedTuple):

@@ -21,6 +21,18 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     Raises:
       ConfigurationError: If the runtime cannot do what other flags ask for.
     """
+    chosen = _choose(config, round_timeout)
+    if not config.xla:
+        return chosen
+    if chosen.name == "worker":
+        raise ConfigurationError(
+            f"--xla compiles rounds in this process, and these would run in {chosen.description}: "
+            "add --runtime=in_process, without --ray and --round_timeout"
+        )
+    return chosen._replace(description=f"{chosen.description}; XLA compiles the model")
+
+
+def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     if config.runtime == "in_process" and round_timeout is not None:
         raise ConfigurationError(
             "--runtime=in_process cannot stop a computation of its own process: leave out "

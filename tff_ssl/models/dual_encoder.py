@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tff_ssl.bounds import Bounded, bounded, one_of
-from tff_ssl.models import efficientnet, heads, layers, resnet, vit
+from tff_ssl.models import compiled, efficientnet, heads, layers, resnet, vit
 
 _SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec | efficientnet.EfficientNetSpec] = {
     **resnet.RESNETS,
@@ -130,6 +130,9 @@ class DualEncoder(Bounded):
     #: Number of the encoder's stages, from its first convolution on, that are not trained. The
     #: first is the stem, or a transformer's embedding of patches.
     frozen_stages: int = bounded(0, at_least=0)
+    #: Whether XLA compiles `apply` in training, for rounds in this process (`in_process`); TFF's
+    #: worker has no XLA, and computes without it.
+    xla: bool = False
     #: Values of weights by name with which `init` starts, in place of random ones.
     initial: Mapping[str, npt.NDArray[np.float32]] | None = dataclasses.field(
         default=None, compare=False, repr=False
@@ -147,6 +150,9 @@ class DualEncoder(Bounded):
         if self.frozen_stages and (self._own or self.frozen_stages > len(self._stages)):
             there_are = "no stages" if self._own else f"{len(self._stages)} stages"
             raise ValueError(f"encoder {self.encoder_name} has {there_are}")
+        if self.xla and (self._own or self.decoder):
+            what = self.encoder_name if self._own else "masked autoencoders"
+            raise ValueError(f"XLA compiles the encoders of this project, but not {what}")
         if self._own and self.precision != "float32":
             raise ValueError(
                 f"encoder {self.encoder_name} has its own precision, not {self.precision}"
@@ -262,6 +268,8 @@ class DualEncoder(Bounded):
         The weights are `Weights`, or any object with these two fields. In training, batch norm uses
         the batch's statistics and updates its moving averages.
         """
+        if self.xla and training:
+            return self._apply_compiled(weights, images)
         values = self._values_by_name(weights)
         parameters = layers.Parameters(values, training=training, **self._options)
         h, z, p, logits = self._forward(parameters, images)
@@ -270,6 +278,20 @@ class DualEncoder(Bounded):
             for spec in self.non_trainable_specs
         )
         return Outputs(h, z, p, logits, non_trainable)
+
+    def _apply_compiled(self, weights: Any, images: tf.Tensor) -> Outputs:
+        """`apply` in training, compiled by XLA."""
+        rows = tf.shape(images)[0]
+        # Further images would change the statistics of batch norm.
+        batch = images if self.has_batch_norm else compiled.padded(images)
+        own = Weights(tuple(weights.trainable), tuple(weights.non_trainable))
+        h, z, p, logits, non_trainable = self._compiled(own, batch)
+        return Outputs(h[:rows], z[:rows], p[:rows], logits[:rows], non_trainable)
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[[Weights, tf.Tensor], Outputs]:
+        network = dataclasses.replace(self, xla=False)
+        return compiled.compiled(lambda weights, images: network.apply(weights, images, True))
 
     def apply_pair(
         self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool

@@ -45,9 +45,13 @@ def test_the_tiny_report(tmp_path, project_root):
     assert done.returncode == 0, done.stderr
     content = read(tmp_path / "report")
     assert content["left_out"] == []
-    assert [row["difference"] < 1e-5 for row in content["equality"]] == [True, True]
+    usual, with_xla, exact = (row["difference"] for row in content["equality"])
+    assert max(usual, exact) < 1e-5
+    assert with_xla < 1e-2  # The loss of a few images amplifies its other rounding.
     rounds = [row for row in content["times"] if row["asked"]]
-    assert [row["name"].split(",")[0] for row in rounds] == ["dcco", "fedavg", "fedu", "fedbn"]
+    names = [(row["name"].split(",")[0], row["name"].endswith("XLA")) for row in rounds]
+    with_xla = [(name, xla) for name in ("dcco", "fedavg") for xla in (False, True)]
+    assert names == [*with_xla, ("fedu", False), ("fedbn", False)]
     assert all(row["ratio"] > 0 for row in rounds + content["determinism"])
     assert set(content["profiles"]) == {row["name"] for row in rounds}
     assert all(found["host"]["events"] > 100 for found in content["profiles"].values())

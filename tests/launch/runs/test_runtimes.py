@@ -35,6 +35,23 @@ def test_what_this_process_cannot_do():
         runtimes.choose(RuntimeConfig(runtime="in_process"), 60.0)
 
 
+def test_xla_in_this_process(monkeypatch):
+    monkeypatch.setattr(devices, "find_gpu", lambda: H200)
+    chosen = runtimes.choose(RuntimeConfig(xla=True), None)
+    assert chosen.name == "in_process"
+    assert "XLA compiles the model" in chosen.description
+
+
+@pytest.mark.parametrize(
+    ("config", "round_timeout"),
+    [({"runtime": "worker"}, None), ({"ray": "local:2"}, None), ({}, 60.0)],
+)
+def test_xla_elsewhere(monkeypatch, config, round_timeout):
+    monkeypatch.setattr(devices, "find_gpu", lambda: H200)
+    with pytest.raises(ConfigurationError, match="add --runtime=in_process, without"):
+        runtimes.choose(RuntimeConfig(xla=True, **config), round_timeout)
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_deterministic_algorithms(monkeypatch, deterministic):
     calls = []
