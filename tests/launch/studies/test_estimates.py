@@ -101,7 +101,7 @@ FIGURES = {"seconds": "7.5", "samples": "300"}
 def fake_script(ran, failing=()):
     """Writes the metrics of two rounds in place of training."""
 
-    def run_script(arguments, log, on_start):
+    def run_script(arguments, log, on_start, seconds):
         on_start(os.getpid())
         given = effective_flags(arguments[1:])
         ran.append(given)
