@@ -64,6 +64,18 @@ def is_own(name: str) -> bool:
     return name in OWN
 
 
+def is_there(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
+    """Whether a TFDS set is prepared in `data_dir`, or in TFDS's own folder if that is None.
+
+    Other data sets count as being there; `check` looks at them.
+    """
+    if name == "digits" or is_own(name):
+        return True
+    from datasets import tfds_images
+
+    return tfds_images.is_prepared(name, data_dir)
+
+
 def reading(choice: str) -> tuple[str, ...]:
     """Names of the data sets that have a choice, `follow_links` or `skip_broken`."""
     return tuple(name for name, own in _OWN.items() if choice in own.choices)

@@ -76,6 +76,14 @@ def _quiet_absl() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def is_prepared(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
+    """Whether a folder `name[/config]/version` has a prepared set, whose files are not read."""
+    folder = (pathlib.Path(data_dir) if data_dir is not None else _default_root()) / (
+        name.partition(":")[0]
+    )
+    return any(_prepared_versions(path) for path in (folder, *_subfolders(folder)))
+
+
 def _prepared_folder(
     name: str, data_dir: str | os.PathLike[str] | None, catalog_names: tuple[str, ...]
 ) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """Runs scripts, each in a process of its own."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import queue
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from launch.outputs import commands
@@ -121,11 +122,28 @@ def is_ending() -> bool:
     return _ending.is_set()
 
 
+@contextlib.contextmanager
+def time_limit(minutes: float | None) -> Iterator[None]:
+    """Calls `interrupt` if its block takes longer than some minutes; None for no limit.
+
+    The scripts that run then save their states, and `run_script` gives the reason of their end.
+    """
+    timer = threading.Timer(60 * (minutes or 0), interrupt)
+    timer.daemon = True  # It does not keep a program alive that has failed.
+    if minutes is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def run_script(
     arguments: Sequence[str],
     log: pathlib.Path,
     on_start: Callable[[int], None] = lambda pid: None,
     folder: pathlib.Path | None = None,
+    seconds: float | None = None,
 ) -> str | None:
     """Runs a script.
 
@@ -134,9 +152,11 @@ def run_script(
       log: File to which the command and its output are appended.
       on_start: Is called with the process id.
       folder: Working directory; None for the project's root, where presets are found.
+      seconds: Time after which the script is ended; None for no limit.
 
     Returns:
-      None, or if the script fails the reason: the last line of its output, or the signal.
+      None, or if the script fails the reason: the last line of its output, or the signal. Of a
+      script that `interrupt` has ended, how far it came.
     """
     command = _command(arguments)
     with whole_files.append(log) as file:
@@ -153,20 +173,22 @@ def run_script(
             _running.add(process)
         on_start(process.pid)
         try:
-            code = process.wait()
-        except KeyboardInterrupt:
+            code = process.wait(seconds)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired) as error:
             process.terminate()
             process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                return f"took more than {error.timeout / 60:g} minutes"
             raise
         finally:
             with _lock:
                 _running.discard(process)
     if code == 0:
         return None
-    if code < 0:
-        return ended_by(code)
     lines = [line for line in log.read_text().splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ")
+    if is_ending():
+        return lines[-2] if lines[-1].startswith(commands.CONTINUE) else "interrupted"
+    return ended_by(code) if code < 0 else lines[-1].removeprefix("error: ")
 
 
 def ended_by(code: int) -> str:

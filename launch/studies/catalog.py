@@ -18,6 +18,7 @@ from launch.studies import (
     fedu_ablation,
     hetero_ssfl,
 )
+from launch.studies.engine import study
 from launch.studies.engine.claims import PaperClaim
 from launch.studies.engine.study import Study
 
@@ -34,6 +35,18 @@ EXPERIMENTS: dict[str, tuple[Study, str]] = {
     for one in vars(module).values()
     if isinstance(one, Study)
 }
+# Experiments that have a scale for one GPU, in the order in which `--scale=gpu` runs them.
+OF_GPU = (
+    "dcco_table1", "dec_ssl_figure5", "fedu_table1", "dec_ssl_figure2", "dec_ssl_figure6",
+    "hetero_table3", "denav_table2", "denav_table4",
+)  # fmt: skip
+# Each experiment's name and each of its scales.
+SCALES = [
+    (name, scale)
+    for name in EXPERIMENTS
+    for scale in study.SCALES
+    if scale != "gpu" or name in OF_GPU
+]
 CLAIMS: list[PaperClaim] = sorted(
     (claim for module in _MODULES for claim in getattr(module, "CLAIMS", ())),
     key=lambda claim: claim.order,

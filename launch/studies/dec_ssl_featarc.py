@@ -52,11 +52,14 @@ def dec_ssl_figure5(at: At) -> Experiment:
     Published (Table 2): CIFAR-10, 5 clients, ResNet-18; FeatARC's clients are evaluated with the
     models of their clusters. FedU and FedEMA: their global model.
 
+    gpu: Non-IID clients alone.
+
     cpu: The results in `measured/` are of code that aligned clients with another target, the
     projector's output for a view, so that this experiment does not give the same figures again.
     """
     epochs, total = at((4, 48), (5, 500))
-    splits = at({}, {"IID": ("iid", "--alpha=inf")}) | {"non-IID": ("noniid", "--alpha=0.02")}
+    iid = at({}, {"IID": ("iid", "--alpha=inf")}, {})
+    splits = iid | {"non-IID": ("noniid", "--alpha=0.02")}
     methods = {
         row: (name, f"{training(at, epochs, total, preset=_PRESETS.get(row, 'server'))} {flags}")
         for row, (name, flags) in {**_parts(PRINTED), **at({}, _OTHERS)}.items()

@@ -128,7 +128,7 @@ def fedu_table1(at: At) -> Experiment:
     in as many steps; in Table 1 these are 5000. BYOL (centralized) is one client with 800 images.
     FedCA has no alignment, because it needs an encoder of public images.
 
-    paper: FedCA has no alignment, because it needs an encoder of public images.
+    gpu, paper: FedCA has no alignment, because it needs an encoder of public images.
     """
     # 100 epochs of a tenth of the labels (section 4.3, without optimizer and rate).
     steps = at("", "--finetune_batch_size=128 --finetune_steps=3900")

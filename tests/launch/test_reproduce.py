@@ -1,6 +1,7 @@
 """`launch.reproduce`: its experiments, and tiny reproductions that are stopped and continued."""
 
 import concurrent.futures
+import csv
 import dataclasses
 import json
 import os
@@ -11,6 +12,7 @@ import threading
 import time
 import types
 
+import numpy as np
 import psutil
 import pytest
 
@@ -41,12 +43,19 @@ def reproduce(project_root, *arguments):
     )
 
 
+def write_prepared(data_dir):
+    """Writes what makes `cifar10` a prepared TFDS set in a folder."""
+    (data_dir / "cifar10" / "3.0.2").mkdir(parents=True)
+    (data_dir / "cifar10" / "3.0.2" / "dataset_info.json").write_text("{}")
+
+
 def test_list_and_bad_input(project_root, tmp_path):
     listed = reproduce(project_root, "--list")
     assert listed.returncode == 0
     assert "experiment dcco_table1" in listed.stdout
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1))
-    output = tmp_path / "run"
+    output, cifar10 = tmp_path / "run", tmp_path / "sets"
+    write_prepared(cifar10)
     mistakes = (
         ("--experiment", ["--experiment=nosuch"]),
         ("--only", ["--experiment=dcco_table1", "--only=nosuch"]),
@@ -56,6 +65,15 @@ def test_list_and_bad_input(project_root, tmp_path):
         ("--dataset=cifar10", ["--experiment=dcco_table2", "--dataset=cifar10"]),
         ("no module nosuch", ["--experiment=digits_defaults", "--algorithm=nosuch:ENTRY"]),
         ("no cell of it", ["--experiment=dcco_table2", "--algorithm=fedbn"]),
+        (
+            "has no --scale=gpu; those that have it: dcco_table1, ",
+            ["--experiment=dcco_table2", "--scale=gpu"],
+        ),
+        ("name it by --experiment, one of dcco_table1, ", ["--scale=gpu"]),
+        (
+            "mini_imagenet is not prepared in --data_dir=",
+            ["--experiment=denav_table4", "--scale=gpu", f"--data_dir={cifar10}"],
+        ),
         (
             "another reproduction",
             ["--experiment=dcco_table1", "--dataset=cifar10", f"--output_dir={tmp_path}"],
@@ -432,6 +450,121 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
         runner.run(Experiment("x", "", cells, (), ()), cells, tmp_path, args)
     assert len(calls) == 2
     assert (tmp_path / "long" / "seed0" / "done.json").exists()
+
+
+def test_data_sets_that_are_not_prepared_are_named(tmp_path):
+    write_prepared(tmp_path)
+    evaluations = (("--protocol=transfer", "--dataset=cifar100"), ("--protocol=knn",))
+    cells = (
+        Cell("one", "pretrain", ("--dataset=cifar10",), evaluations),
+        Cell("two", "pretrain", ("--dataset=digits",)),
+    )
+    assert runner.missing_data(cells, str(tmp_path)) == (
+        f"cifar100 is not prepared in --data_dir={tmp_path}"
+    )
+    assert runner.missing_data(cells[1:], None) == ""
+
+
+@pytest.fixture
+def ending(monkeypatch):
+    """Replaces the event of `scripts.interrupt`, which otherwise ends all later scripts."""
+    event = threading.Event()
+    monkeypatch.setattr(scripts_module, "_ending", event)
+    return event
+
+
+@pytest.mark.usefixtures("ending")
+def test_after_the_time_limit_a_script_saves_its_state_and_no_other_starts(monkeypatch, tmp_path):
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
+        "try: time.sleep(3600)\n"
+        "except KeyboardInterrupt: print('stopped after round 3 of 9; the checkpoint is saved\\n"
+        "continue with: python -m launch.pretrain'); raise SystemExit(130)"
+    )
+    monkeypatch.setattr(scripts_module, "_command", lambda _: [sys.executable, "-c", code])
+    with scripts_module.time_limit(3 / 60):
+        outcome = scripts_module.run_script(["pretrain"], tmp_path / "log.txt")
+        assert outcome == "stopped after round 3 of 9; the checkpoint is saved"
+        assert scripts_module.run_script(["pretrain"], tmp_path / "log.txt") == "interrupted"
+
+
+def test_a_script_ends_after_its_own_limit(monkeypatch, tmp_path):
+    monkeypatch.setattr(scripts_module, "_command", lambda _: ["sleep", "3600"])
+    outcome = scripts_module.run_script(["pretrain"], tmp_path / "log.txt", seconds=0.3)
+    assert outcome == "took more than 0.005 minutes"
+    with scripts_module.time_limit(None):
+        assert not scripts_module.is_ending()
+
+
+def test_a_reproduction_stops_after_its_minutes_with_the_command_that_continues_it(
+    scripts, ending, monkeypatch, tmp_path, capsys
+):
+    def stopped(arguments, log):
+        ending.set()
+        (log.parent / "config.json").write_text("{}")
+        return "stopped after round 3 of 9; the checkpoint is saved"
+
+    monkeypatch.setattr(runner, "run_script", stopped)
+    given = {"experiment": "digits_defaults", "only": ("dcco",), "seeds": 1, "minutes": 2.0}
+    output = tmp_path / "runs"
+    config = launch_reproduce.ReproduceConfig(
+        **given, output_dir=str(output), given=frozenset({*given, "output_dir"})
+    )
+    launch_reproduce.main(config)
+    printed = capsys.readouterr().out
+    assert "dcco, seed 0: stopped after round 3 of 9; the checkpoint is saved" in printed
+    stop = next(line for line in printed.splitlines() if line.startswith("stopped after 2 minutes"))
+    assert stop.endswith(f"--output_dir={output} --minutes=2.0 --only=dcco --seeds=1")
+    assert (output / "report.md").exists()
+    assert (output / "dcco" / "seed0" / "stopped.json").exists()
+
+
+def test_experiments_of_a_gpu_run_in_order_without_those_whose_data_are_missing(
+    monkeypatch, project_root, tmp_path, capsys
+):
+    write_prepared(tmp_path)
+    monkeypatch.chdir(project_root)
+    ran = []
+    monkeypatch.setattr(launch_reproduce, "_reproduce", ran.append)
+    config = launch_reproduce.ReproduceConfig(scale="gpu", data_dir=str(tmp_path))
+    launch_reproduce.main(config)
+    assert [(one.experiment, one.seeds) for one in ran] == [
+        (name, 1)
+        for name in ("dec_ssl_figure5", "fedu_table1", "dec_ssl_figure2", "dec_ssl_figure6")
+    ]
+    printed = capsys.readouterr().out
+    for name, data in (("dcco_table1", "cifar100"), ("denav_table2", "mini_imagenet")):
+        assert f"{name}: left out; {data} is not prepared in --data_dir={tmp_path}" in printed
+    launch_reproduce.main(dataclasses.replace(config, seeds=3, experiment="fedu_table1"))
+    assert ran[-1].seeds == 3
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_pieces_of_some_minutes_end_as_one_run_bit_for_bit(project_root, tmp_path):
+    given = [
+        "--experiment=digits_defaults", "--only=fedu", "--seeds=1", "--rounds=12",
+    ]  # fmt: skip
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    assert reproduce(project_root, *given, f"--output_dir={whole}").returncode == 0
+    stops = 0
+    while not (pieces / "fedu" / "seed0" / "done.json").exists():
+        done = reproduce(project_root, *given, f"--output_dir={pieces}", "--minutes=0.4")
+        assert done.returncode == 0, done.stderr
+        stops += "stopped after 0.4 minutes; continue with: " in done.stdout
+        assert stops < 30, done.stdout
+    assert stops
+    for name in ("metrics.csv", "client_metrics.csv"):
+        rows = []
+        for folder in (whole, pieces):
+            with open(folder / "fedu" / "seed0" / name, newline="") as file:
+                rows.append([{**row, "seconds": ""} for row in csv.DictReader(file)])
+        assert rows[0] == rows[1]
+    results = [json.loads((f / "fedu/seed0/result.json").read_text()) for f in (whole, pieces)]
+    assert results[0] == results[1]
+    weights = [np.load(folder / "fedu/seed0/encoder/weights.npz") for folder in (whole, pieces)]
+    for name in weights[0].files:
+        np.testing.assert_array_equal(weights[0][name], weights[1][name])
 
 
 def test_the_failure_of_a_script_names_the_signal_that_ended_it(monkeypatch, tmp_path):

@@ -1,20 +1,23 @@
-"""What an experiment would take in memory and hours, from two rounds of each cell.
+"""What an experiment would take in memory and hours, from two to six rounds of each cell.
 
 Each cell is trained on a few random images in place of its data, with its own network, clients and
 flags. This shows that every cell builds and trains, also without its data, and what an image takes
-in the second round, which prepares nothing any more. Where a round takes minutes, one is enough.
+in the rounds after the first one, which prepares graphs. Where a round takes minutes, one does.
 """
 
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import platform
 import shutil
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from launch.outputs import run_folder, tables
+from launch.runs import scripts
 from launch.studies.engine import runner, stand_ins
 from tff_ssl import whole_files
 from tff_ssl.algorithms import registry
@@ -44,6 +47,11 @@ _SAME_COST = {
 # Cases are images of a side of 224 pixels, and clients that are folded. From 64 to 128 of them,
 # memory grew by 1 %, and the time of an image fell by 7 %.
 _MOST_CASES = 64
+# A trial that takes longer, in seconds, has failed.
+_LONGEST = 600
+# On a GPU, clients have some batches, because a step takes as long with few images; and rounds
+# after the first one, which compiles, are short and differ.
+_GPU_IMAGES, _GPU_ROUNDS = 256, 6
 # Partitions of all images over a fixed number of clients, which differ in what each client has.
 _SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
 
@@ -76,6 +84,7 @@ def run(
     Raises:
       TrainingError: If a cell does not train. The others are measured nevertheless.
     """
+    images = _images(images)
     run_folder.make(folder)
     run_folder.lock(folder)
     path = folder / _FILE
@@ -83,15 +92,19 @@ def run(
     groups = groups_of(cells, images)
     pending = {key: group[0] for key, group in groups.items() if key not in rows}
     print(
-        f"{experiment.title}: two rounds of each of {len(cells)} cells on random images, "
-        f"{len(groups)} of which differ in what they compute, {len(pending)} to do; results go to "
-        f"{folder}/",
+        f"{experiment.title}: {_rounds()} rounds of each of {len(cells)} cells on random images, "
+        f"{len(groups)} of which differ in what they compute, {len(pending)} to do, each for "
+        f"{_LONGEST // 60} minutes at most, on {machine()}; results go to {folder}/",
         flush=True,
     )
     for number, (key, cell) in enumerate(pending.items(), start=1):
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
         name = f"{experiment.name}/{cell.name}"
-        rows[key] = {"cell": name} | _measure(cell, cells, folder, images)
+        measured = _measure(cell, cells, folder, images)
+        if scripts.is_ending():
+            print("stopped; the same command measures the cells that are left", flush=True)
+            break
+        rows[key] = {"cell": name} | measured
         whole_files.write(path, to_text(machine(), rows))
     grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
@@ -100,18 +113,49 @@ def run(
     markdown, page = document.write(experiment.name)
     print(f"\n{tables.aligned(grid)}")
     print(f"\nwritten to {markdown}, {page} and {path}")
-    failed = [cell.name for key, cell in pending.items() if "failed" in rows[key]]
+    failed = [cell.name for key, cell in pending.items() if "failed" in rows.get(key, {})]
     if failed:
         raise TrainingError(f"{len(failed)} cells do not train: {', '.join(failed)}")
 
 
+def summary(experiments: Sequence[Experiment], folder: pathlib.Path, images: int | None) -> str:
+    """A table of the hours of one seed of experiments, as far as their cells were measured."""
+    rows = _read(folder / _FILE)
+    grid = [["experiment", "cells measured", "hours of training, one seed"]]
+    for one in experiments:
+        found = estimates_of(groups_of(one.cells, _images(images)), rows)
+        hours = [estimate.hours for estimate in found if estimate.hours is not None]
+        total = format_hours(sum(hours)) if hours else "-"
+        grid.append([one.name, f"{len(found)} of {len(one.cells)}", total])
+    return f"on {machine()}:\n{tables.aligned(grid)}"
+
+
+@functools.cache
+def _gpu() -> str:
+    """The GPU on which runs compute; "" without one."""
+    from tff_ssl.runtime import devices
+
+    return str(devices.find_gpu() or "")
+
+
+def _images(images: int | None) -> int | None:
+    """The largest number of images of a trial's client, if it is not that of `stand_ins`."""
+    return images or (_GPU_IMAGES if _gpu() else None)
+
+
+def _rounds() -> int:
+    """Number of rounds of a trial."""
+    return _GPU_ROUNDS if _gpu() else 2
+
+
 def machine() -> str:
-    """The processor and the number of cores of this process."""
+    """The GPU, if there is one, the processor, and the number of cores of this process."""
     with open("/proc/cpuinfo") as file:
         models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0))
     processor = models[0] if models else platform.machine()
-    return f"{cores} {'core' if cores == 1 else 'cores'}, {processor}"
+    with_gpu = f"{_gpu()}; " if _gpu() else ""
+    return f"{with_gpu}{cores} {'core' if cores == 1 else 'cores'}, {processor}"
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
@@ -170,7 +214,8 @@ def _measure(
     """Trains a cell for a few rounds, after the cell that it needs.
 
     Returns:
-      `peak_rss_mb`, `round_seconds` and `round_images` of the last round; or `failed`, the reason.
+      `peak_rss_mb`, `round_seconds`, the median of the rounds after the first one, and
+      `round_images` of the last one; or `failed`, the reason.
     """
     root = folder / "trial"
     shutil.rmtree(root, ignore_errors=True)  # Of a trial that was killed.
@@ -180,13 +225,13 @@ def _measure(
             failure, peak = _train(one, root, name, images)
             if failure:
                 return {"failed": failure}
-        last = checked_files.read_metrics(root / "run" / "metrics.csv")[-1]
+        rounds = checked_files.read_metrics(root / "run" / "metrics.csv")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return {
         "peak_rss_mb": round(peak / 1e6),
-        "round_seconds": round(last["seconds"], 2),
-        "round_images": round(last["samples"]),
+        "round_seconds": round(statistics.median(r["seconds"] for r in rounds[1:] or rounds), 4),
+        "round_images": round(rounds[-1]["samples"]),
     }
 
 
@@ -204,8 +249,9 @@ def _train(cell: Cell, root: pathlib.Path, name: str, images: int | None) -> tup
     try:
         arguments = [cell.script, *given, *changes, f"--output_dir={root / name}"]
         failure = runner.run_script(
-            arguments, root.parent / "log.txt", lambda pid: watches.append(MemoryWatch(pid))
-        )
+            arguments, root.parent / "log.txt", lambda pid: watches.append(MemoryWatch(pid)),
+            seconds=_LONGEST,
+        )  # fmt: skip
     finally:
         for watch in watches:
             watch.stop()
@@ -217,10 +263,10 @@ def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) 
     per_client = stand_ins.images_per_client(own, images)
     # The first of two rounds prepares graphs. One round of a ResNet-50 on large images takes
     # minutes, of which preparation is a small part: 123 s, and 110 s in the second one.
-    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
+    is_slow = not _gpu() and own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
     changes = [
-        f"--rounds={1 if is_slow else 2}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
-        "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
+        f"--rounds={1 if is_slow else _rounds()}", "--eval_every=0", "--checkpoint_every=1000",
+        "--labels=", "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
         "--encoder_round=last",
     ]  # fmt: skip
     if "data_fraction" in own:
@@ -314,8 +360,9 @@ def format_hours(hours: float) -> str:
 
 def _explanation() -> str:
     return (
-        f"Measured on {machine()}, with the second of two rounds of each cell on random images; "
-        "with the first one for a ResNet-50 on images above 32 pixels. A client of the trial has "
+        f"Measured on {machine()}, with {_rounds()} rounds of each cell on random images, of which "
+        "the first prepares graphs and counts only if it is the only one, as for a ResNet-50 on "
+        "images above 32 pixels on a CPU. A client of the trial has "
         "fewer images, and one local epoch. Hours are those of the training of one seed: the "
         "milliseconds that an image took, times the images and epochs of all rounds. They are "
         "upper bounds where the cell's clients have many images. The memory of a run hardly "

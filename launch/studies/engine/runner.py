@@ -6,9 +6,10 @@ import pathlib
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from datasets import catalog as data_sets
 from launch.options import presets, resuming
 from launch.outputs import commands, run_folder, tables
 from launch.runs import scripts
@@ -49,6 +50,8 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
         flush=True,
     )
     if pending:
+        if missing := missing_data((cell for cell, _ in pending), args.data_dir):
+            raise ConfigurationError(f"{experiment.name}: {missing}")
         run_folder.make(folder)
         run_folder.lock(folder)
         _draw_partitions(experiment, folder, args)
@@ -80,9 +83,32 @@ def _run_all(
     )  # fmt: skip
 
 
+def missing_data(cells: Iterable[Cell], data_dir: str | None) -> str:
+    """Names the data sets of cells and their evaluations that are not prepared; "" if all are."""
+    names = {
+        effective_flags(flags).get("dataset", "digits")
+        for cell in cells
+        for flags in (cell.flags, *cell.evaluations)
+    }
+    missing = [name for name in sorted(names) if not data_sets.is_there(name, data_dir)]
+    if not missing:
+        return ""
+    place = (
+        f"--data_dir={data_dir}" if data_dir else "TFDS's own folder; name another by --data_dir"
+    )
+    return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not prepared in {place}"
+
+
 def command_to_continue(folder: pathlib.Path, args: Any) -> str:
-    """The command that continues a reproduction, whose folder knows its experiment."""
+    """The command that continues a reproduction, whose folder knows its experiment and its data.
+
+    Before the first run has started, it knows neither. Several experiments have several folders.
+    """
+    if args.scale == "gpu" and not args.given & {"experiment", "output_dir", "import_from"}:
+        return commands.module("launch.reproduce", *resuming.as_arguments(args, args.given))
     known = {"experiment", "scale", "dataset", "rounds", "data_dir", "output_dir"}
+    if not any(folder.glob("*/*/config.json")):
+        known = {"output_dir"}
     own = resuming.as_arguments(args, args.given - known - identity_of_algorithm(args).keys())
     return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
 

@@ -6,6 +6,8 @@ figures as tables, and a function with `@study` that lays them out.
 
 import dataclasses
 import inspect
+import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,6 +15,9 @@ from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
+SCALES = ("cpu", "gpu", "paper")
+_PRESETS = pathlib.Path(__file__).parents[2] / "presets"
+_SCALES_OF_NOTE = re.compile(r"((?:cpu|gpu|paper)(?:, (?:gpu|paper))*): ")
 _T = TypeVar("_T")
 Rows = Mapping[str, str | Sequence[str | None] | None]  # Row -> its cells' names, or its cell's.
 Figures = Mapping[str, Any]  # Row -> published figures, or its only one (see `Table`).
@@ -22,21 +27,28 @@ Figures = Mapping[str, Any]  # Row -> published figures, or its only one (see `T
 class At:
     """The scale, data set and number of rounds at which an experiment is built."""
 
-    scale: str  # `cpu` or `paper`.
+    scale: str  # One of `SCALES`.
     data: str  # The user's data set or the experiment's; "" for that of the presets.
     rounds: int | None  # The user's number of rounds; None for the experiment's own.
     name: str = ""  # Of the experiment.
     title: str = ""  # Of its report.
     notes: Sequence[str] = ()  # Paragraphs at the beginning of its report.
 
-    def __call__(self, cpu: _T, paper: _T) -> _T:
-        """The value of the scale."""
+    def __call__(self, cpu: _T, paper: _T, gpu: _T | None = None) -> _T:
+        """The value of the scale. That of the GPU's scale is the paper's if it is None."""
+        if self.scale == "gpu" and gpu is not None:
+            return gpu
         return cpu if self.scale == "cpu" else paper
 
     def preset(self, name: str) -> str:
-        """The flag of a preset: `FOLDER/NAME` is `FOLDER/SCALE/NAME.flags`."""
+        """The flag of a preset: `FOLDER/NAME` is `FOLDER/SCALE/NAME.flags`.
+
+        The GPU's scale has the paper's preset if it has none of its own.
+        """
         folder, _, file = name.partition("/")
-        return f"--flagfile=launch/presets/{folder}/{self.scale}/{file}.flags"
+        own = _PRESETS / folder / self.scale / f"{file}.flags"
+        scale = self.scale if self.scale != "gpu" or own.exists() else "paper"
+        return f"--flagfile=launch/presets/{folder}/{scale}/{file}.flags"
 
     def length(self, rounds: int | None = None) -> str:
         """The flag of the user's number of rounds, otherwise of `rounds`; "" without either."""
@@ -81,15 +93,18 @@ class Study(NamedTuple):
     name: str  # Value of `--experiment`.
     title: str  # Of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
     summary: str  # A line for `reproduce --list`.
-    notes: Sequence[str]  # Of the report; `cpu: ` or `paper: ` starts one of a scale.
+    notes: Sequence[str]  # Of the report; `cpu: ` or `gpu, paper: ` starts one of these scales.
     lay: Callable[[At], Experiment]  # Lays out cells, tables and statements.
     data: Mapping[str, str]  # Scale -> data set by default.
 
     def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         data = dataset or self.data[scale]
         title = self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
-        other = {"cpu": "paper: ", "paper": "cpu: "}[scale]
-        notes = [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
+        notes = []
+        for note in self.notes:
+            scales = _SCALES_OF_NOTE.match(note)
+            if scales is None or scale in scales[1].split(", "):
+                notes.append(note[scales.end() :] if scales else note)
         return self.lay(At(scale, data, rounds, self.name, title, notes))
 
 
@@ -97,13 +112,13 @@ def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], St
     """Makes a `Study` of a function of `At`, with its data sets by default at each scale.
 
     The first line of the function's docstring is its summary, other paragraphs are its notes. At
-    the paper's scale, the data set is that of the CPU's scale if there is no other.
+    the other scales, the data set is the paper's; if there is none, that of the CPU's scale.
     """
 
     def decorate(lay: Callable[[At], Experiment]) -> Study:
         summary, *notes = (inspect.getdoc(lay) or "").split("\n\n")
         notes = [" ".join(note.split()) for note in notes]
-        data = {"cpu": cpu, "paper": paper or cpu}
+        data = {"cpu": cpu, "gpu": paper or cpu, "paper": paper or cpu}
         return Study(lay.__name__, title, summary.removesuffix("."), notes, lay, data)
 
     return decorate

@@ -101,7 +101,7 @@ FIGURES = {"seconds": "7.5", "samples": "300"}
 def fake_script(ran, failing=()):
     """Writes the metrics of two rounds in place of training."""
 
-    def run_script(arguments, log, on_start):
+    def run_script(arguments, log, on_start, seconds):
         on_start(os.getpid())
         given = effective_flags(arguments[1:])
         ran.append(given)
@@ -117,6 +117,30 @@ def fake_script(ran, failing=()):
         return None
 
     return run_script
+
+
+def test_cells_that_a_time_limit_cut_off_are_measured_by_the_next_call(
+    experiment, tmp_path, monkeypatch, capsys
+):
+    ran = []
+    monkeypatch.setattr(runner, "run_script", fake_script(ran))
+    monkeypatch.setattr(estimates.scripts, "is_ending", lambda: len(ran) == 2)
+    estimates.run(experiment, experiment.cells, tmp_path)
+    summary = estimates.summary([experiment], tmp_path, None)
+    assert summary.splitlines()[-1].split() == ["toy", "2", "of", "3", "347"]
+    assert summary.startswith(f"on {estimates.machine()}:")
+    estimates.run(experiment, experiment.cells, tmp_path)
+    assert len(ran) == 3
+    assert "3 of 3" in estimates.summary([experiment], tmp_path, None)
+
+
+def test_a_gpu_is_named_and_its_trials_have_more_images_and_rounds(monkeypatch):
+    own = flags_of("fedu_table1", "fedu_iid")
+    assert "--rounds=2" in estimates.trial_flags("pretrain", own, estimates._images(None))
+    monkeypatch.setattr(estimates, "_gpu", lambda: "NVIDIA H100, 78 GiB")
+    assert estimates.machine().startswith("NVIDIA H100, 78 GiB; ")
+    assert estimates._images(None) == 256
+    assert "--rounds=6" in estimates.trial_flags("pretrain", own, estimates._images(None))
 
 
 @pytest.fixture

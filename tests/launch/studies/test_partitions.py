@@ -23,7 +23,7 @@ from tests.launch import configs
 from tff_ssl.kinds.protocol import Need
 from tff_ssl.templates.task import Population
 
-SEEDS = {"cpu": 3, "paper": 1}  # 3 is the default of `launch.reproduce --seeds`.
+SEEDS = {"cpu": 3, "gpu": 1, "paper": 1}  # 3 is the default of `launch.reproduce --seeds`.
 # Number of training examples of each class.
 _CLASS_SIZES = {
     "cifar10": (5000,) * 10,
@@ -124,8 +124,7 @@ def check(project_root, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+@pytest.mark.parametrize(("name", "scale"), catalog.SCALES)
 def test_the_clients_of_every_cell_and_seed_are_large_enough(check, name, scale):
     for cell in _cells(scale, name):
         for seed in range(SEEDS[scale]):

@@ -10,7 +10,7 @@ from launch.options.run_config import RunConfig
 from launch.options.script_configs import DetectConfig
 from launch.studies import catalog, dcco, dcco_beyond, dcco_table2
 from launch.studies.engine.runner import effective_flags
-from launch.studies.engine.study import At
+from launch.studies.engine.study import SCALES, At, study
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting import verdicts
 from tff_ssl.reporting.measured import ROUND, TRAINING, Value
@@ -36,8 +36,7 @@ def _protocols(trained, evaluated):
     return protocols
 
 
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+@pytest.mark.parametrize(("name", "scale"), catalog.SCALES)
 def test_cells_measure_the_results_of_their_tables(name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     cells = {cell.name: cell for cell in experiment.cells}
@@ -63,8 +62,7 @@ def test_cells_measure_the_results_of_their_tables(name, scale):
         assert len(probes) <= 1, (table.title, probes)
 
 
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+@pytest.mark.parametrize(("name", "scale"), catalog.SCALES)
 def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     names = [cell.name for cell in experiment.cells]
@@ -86,8 +84,7 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
         assert (project_root / flag.partition("=")[2]).exists()
 
 
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+@pytest.mark.parametrize(("name", "scale"), catalog.SCALES)
 def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
     def published(figure, percent):
         if isinstance(figure, str):  # "failed"
@@ -119,9 +116,7 @@ def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
 
 def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
     experiments = [
-        build(scale, None, None)
-        for build, _ in catalog.EXPERIMENTS.values()
-        for scale in ("cpu", "paper")
+        build(scale, None, None) for build, _ in catalog.EXPERIMENTS.values() for scale in SCALES
     ]
     cells = [cell for experiment in experiments for cell in experiment.cells]
     used = {flag for cell in cells for flag in cell.flags if flag.startswith("--flagfile")}
@@ -268,6 +263,47 @@ def test_the_presets_have_the_papers_settings(name, cell, expected):
     cells = {one.name: one for one in catalog.EXPERIMENTS[name][0]("paper", None, None).cells}
     actual = effective_flags(cells[cell].flags)
     assert expected == {flag: actual.get(flag) for flag in expected}
+
+
+def test_the_scale_of_a_gpu_differs_from_the_papers_where_its_notes_say_so():
+    """Cells of a GPU's scale are the paper's, but for rounds, local epochs and fine-tuning."""
+    # `choices` of rates have other names, and their first rate is that of the preset.
+    differ = {"rounds", "eval_every", "checkpoint_every", "hparam.local_epochs"}
+    for name in catalog.OF_GPU:
+        build, _ = catalog.EXPERIMENTS[name]
+        paper = [effective_flags(cell.flags) for cell in build("paper", None, None).cells]
+        for cell in build("gpu", None, None).cells:
+            own = effective_flags(cell.flags)
+            kept = {flag: value for flag, value in own.items() if flag not in differ}
+            assert any(kept.items() <= one.items() for one in paper), (name, cell.name)
+    cells = [cell.name for cell in catalog.EXPERIMENTS["dcco_table1"][0]("gpu", None, None).cells]
+    assert cells[:3] == ["centralized", "dcco_noniid_4", "contrastive_fedavg_noniid_4"]
+
+
+def test_notes_of_other_scales_are_left_out():
+    @study("Title", "digits")
+    def noted(at):
+        """Summary.
+
+        Few labels: for all scales.
+
+        cpu: For one.
+
+        gpu, paper: For two.
+        """
+        return at
+
+    notes = {scale: noted(scale, None, None).notes for scale in SCALES}
+    shared = "Few labels: for all scales."
+    assert notes == {
+        "cpu": [shared, "For one."],
+        "gpu": [shared, "For two."],
+        "paper": [shared, "For two."],
+    }
+    at = noted("gpu", None, None)
+    assert (at("small", "large"), at("small", "large", "medium")) == ("large", "medium")
+    assert at.preset("dcco_table1/dcco").endswith("/dcco_table1/gpu/dcco.flags")
+    assert at.preset("dcco_table1/supervised").endswith("/dcco_table1/paper/supervised.flags")
 
 
 def test_detection_has_detectrons_default_schedule():
