@@ -5,7 +5,7 @@
     python -m launch.reproduce --import_from=measured/NAME-cpu.jsonl --report_only
     python -m launch.reproduce --output_dir=FOLDER --report_only --export_to=measured/NAME-cpu.jsonl
     python -m launch.reproduce --experiment=NAME --scale=paper --estimate
-    python -m launch.reproduce --scale=gpu --minutes=10 --data_dir=...
+    python -m launch.reproduce --scale=gpu --minutes=8 --data_dir=...
 
 A stopped reproduction continues when it is started again with the same --output_dir, which records
 its experiment, scale and data set. The report is rewritten after each run.
@@ -55,8 +55,8 @@ class ReproduceConfig(Settings):
       only: Names of the cells to run, together with the cells they need; * stands for any text, ?
         for any character.
       rounds: Number of rounds of each run, instead of the preset's.
-      minutes: Time after which runs save their states and end, within a round or so; the command
-        that continues them is printed.
+      minutes: Time after which runs save their last complete rounds and end, in a minute or so; the
+        command that continues them is printed.
       report_only: Run nothing, and write the report of the finished runs.
       estimate: Train two rounds of each cell on random images, and write what its runs would take.
       estimate_images: With --estimate: largest number of images of a client. Give the size of a
@@ -113,14 +113,16 @@ def _reproduce_all(args: ReproduceConfig) -> None:
     from launch.studies import catalog
     from launch.studies.engine import estimates, runner
 
-    experiments, failed = [], ""
+    experiments, failed, found = [], "", 0
     for name in catalog.OF_GPU:
         one = dataclasses.replace(args, experiment=name)
         experiments.append(_build_experiment(one)[1])
         missing = runner.missing_data(experiments[-1].cells, args.data_dir)
         if missing and not args.estimate:
             print(f"{name}: left out; {missing}", flush=True)
-        elif not scripts.is_ending():
+            continue
+        found += 1
+        if not scripts.is_ending():
             try:
                 _reproduce(one)
             except TrainingError as error:
@@ -128,6 +130,8 @@ def _reproduce_all(args: ReproduceConfig) -> None:
                     raise
                 failed = f"{name}: {error}"
                 print(failed, flush=True)
+    if not found:
+        raise ConfigurationError("no experiment of --scale=gpu has its data; see the lines above")
     if args.estimate:
         folder = _folder(args, "estimates")
         print(f"\n{estimates.summary(experiments, folder, args.estimate_images)}")
@@ -151,7 +155,7 @@ def _reproduce(args: ReproduceConfig) -> None:
         from launch.studies.engine import estimates
 
         if missing := runner.missing_data(cells, args.data_dir):
-            print(f"note: {missing}: estimates do without, and runs do not")
+            print(f"note: {missing}; an estimate needs no data, and a run does")
         estimates.run(experiment, cells, folder, args.estimate_images)
         return
     if args.export_to:  # Fails now, and not after all runs.
