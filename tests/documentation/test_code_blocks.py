@@ -126,7 +126,7 @@ def test_flags_and_files_that_texts_name_exist(project_root):
             name = ".".join(path.relative_to(project_root).with_suffix("").parts)
             known |= set(settings.settings(importlib.import_module(name).SCRIPT.config))
     others = {"everything", "extra", "flagfile", "group", "help", "inexact", "logdir", "no-deps"}
-    others |= {"target", "trusted-entities"}
+    others |= {"database", "target", "trusted-entities"}
     for page in pages():
         for code in re.findall(r"`([^`\n]+)`", page.read_text()):
             for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):
