@@ -79,7 +79,7 @@ class ReproduceConfig(Settings):
     jobs: int = flag(1, 1)
     only: tuple[str, ...] = ()
     rounds: int | None = flag(None, 1)
-    minutes: float | None = flag(None, 0)
+    minutes: float | None = flag(None, 0.0, 100_000.0)
     report_only: bool = False
     estimate: bool = False
     estimate_images: int | None = flag(None, 2)

@@ -8,7 +8,7 @@ from tff_ssl.reporting.experiment import Experiment, Table
 # Matplotlib's default colours except brown and grey, which are for baselines.
 COLOURS = ("C0", "C1", "C2", "C3", "C4", "C6", "C8", "C9")
 _LINE_STYLES = ("-", "--", ":", "-.")
-_BASELINE_COLOURS = {"raw_pixels": "C5", "random_encoder": "C7"}
+_BASELINE_COLOURS = {"raw_pixels": "C5", "random_encoder": "C7", "pretrained_encoder": "k"}
 
 Styles = Mapping[str, Mapping[str, Any]]  # Name of a method -> Matplotlib's options of its line.
 
@@ -84,7 +84,7 @@ def _columns_are_methods(table: Table, row: str) -> bool:
 def method_styles(experiment: Experiment) -> Styles:
     """A style for each row of the tables and each method.
 
-    Untrained encoders and raw pixels have the same colours in every experiment.
+    Encoders before training and raw pixels have the same colours in every experiment.
     """
     baselines: dict[str, str] = {}
     names: dict[str, None] = {}

@@ -12,7 +12,7 @@ from launch.studies import catalog, dcco, dcco_beyond, dcco_table2
 from launch.studies.engine.runner import effective_flags
 from launch.studies.engine.study import SCALES, At, study
 from tff_ssl.algorithms.fedu import FedUHyperparameters
-from tff_ssl.reporting import verdicts
+from tff_ssl.reporting import methods, verdicts
 from tff_ssl.reporting.measured import ROUND, TRAINING, Value
 from tff_ssl.reporting.records import COSTS
 
@@ -41,9 +41,11 @@ def test_cells_measure_the_results_of_their_tables(name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     cells = {cell.name: cell for cell in experiment.cells}
     assert all(cells[cell].script == "pretrain" for cell in experiment.partitions.values())
+    styles = methods.method_styles(experiment)
     for table in experiment.tables:
         probes = set()  # The labels of the linear probes, which all rows of a table share.
         for row, names in table.rows.items():
+            assert row in styles
             selector = table.selectors.get(row, table.selector)
             names = [
                 cell for name in names if name for cell in experiment.choices.get(name, (name,))
