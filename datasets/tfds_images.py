@@ -77,11 +77,12 @@ def _quiet_absl() -> Iterator[None]:
 
 
 def is_prepared(name: str, data_dir: str | os.PathLike[str] | None) -> bool:
-    """Whether a folder `name[/config]/version` has a prepared set, whose files are not read."""
-    folder = (pathlib.Path(data_dir) if data_dir is not None else _default_root()) / (
-        name.partition(":")[0]
-    )
-    return any(_prepared_versions(path) for path in (folder, *_subfolders(folder)))
+    """Whether a set is prepared; its files are not read."""
+    try:
+        _prepared_folder(name, data_dir, ())
+    except DatasetError:
+        return False
+    return True
 
 
 def _prepared_folder(

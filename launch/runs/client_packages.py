@@ -73,8 +73,8 @@ def initial_states(built: Built, trained: Any = None) -> tuple[Any, Any]:
       trained: State of a simulation whose model replaces the initial weights; None for none.
     """
     with start("in_process"):
-        server, client = built.algorithm.initial_states(built.chosen.config.seed, trained)
-    return _without_aggregators(server), client
+        server, of_client = built.algorithm.initial_states(built.chosen.config.seed, trained)
+    return _without_aggregators(server), of_client
 
 
 def _without_aggregators(state: Any) -> Any:

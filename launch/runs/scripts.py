@@ -128,10 +128,12 @@ def time_limit(minutes: float | None) -> Iterator[None]:
 
     The scripts that run then save their states, and `run_script` gives the reason of their end.
     """
-    timer = threading.Timer(60 * (minutes or 0), interrupt)
+    if minutes is None:
+        yield
+        return
+    timer = threading.Timer(60 * minutes, interrupt)
     timer.daemon = True  # It does not keep a program alive that has failed.
-    if minutes is not None:
-        timer.start()
+    timer.start()
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 _START_SECONDS = 180  # For a program to listen.
 _ROOT = pathlib.Path(__file__).parents[3]  # Where the app finds `tff_ssl`.
 _LISTENING = 0.2  # Seconds between two looks at a port.
-# Of all nodes together, between two questions of a node for a message that has arrived.
+# Times the number of nodes: seconds between two looks of a node for messages that have arrived.
 _POLL_SECONDS = 1 / 32
 
 
