@@ -3,6 +3,7 @@
 --run is the folder of a SavedModel encoder, or of a pretraining run, whose data and model flags
 then hold unless they are given. Protocols:
   linear           a linear classifier on the frozen encoder, with few labels;
+  held_out         linear, but tested on held-out training images, to choose settings;
   knn              a nearest-neighbour classifier on the frozen encoder, with all labels;
   finetune         encoder and classifier trained together on few labels;
   semi_supervised  finetune with 1 % and 10 % of the labels;

@@ -46,9 +46,9 @@ class EvaluateConfig(ScriptConfig):
 
     run_saved_model_graph: bool = False
     run: str | None = None
-    protocol: Literal["linear", "knn", "finetune", "semi_supervised", "scratch", "transfer"] = (
-        "linear"
-    )
+    protocol: Literal[
+        "linear", "held_out", "knn", "finetune", "semi_supervised", "scratch", "transfer"
+    ] = "linear"
     finetuning: FinetuningConfig = section(FinetuningConfig)
     data: DataConfig = section(DataConfig)
     model: ModelConfig = section(ModelConfig)

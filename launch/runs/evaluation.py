@@ -4,7 +4,7 @@ import functools
 import pathlib
 from typing import Any
 
-from datasets.image_dataset import ImageDataset
+from datasets.image_dataset import ImageDataset, without_test
 from launch.options import adapting, data, defaults, resuming, settings
 from launch.options import model as model_options
 from launch.options.script_configs import EvaluateConfig
@@ -19,7 +19,7 @@ from tff_ssl.models.two_towers import Model, TwoTowers
 
 # Protocols that train the encoder, and those whose numbers of labels are flags.
 _TRAINING = ("finetune", "semi_supervised", "scratch")
-_DRAWN = ("linear", "transfer", "finetune", "scratch")
+_DRAWN = ("linear", "held_out", "transfer", "finetune", "scratch")
 # Flag -> the protocols that use it.
 _ONLY_FOR = {
     "labels": _DRAWN, "labels_per_class": _DRAWN, "label_draws": (*_DRAWN, "semi_supervised"),
@@ -50,6 +50,8 @@ def evaluate(config: EvaluateConfig) -> None:
         config = settings.replace(config, image_size=encoder.image_shape[0])
     data.check_folder(config.data.dataset, config.data.data_dir, config.given)
     dataset = data.load_dataset(config.data)
+    if config.protocol == "held_out":
+        dataset = without_test(dataset)
     config = adapting.fit_evaluation(dataset, config).announced()
     shape = encoder.image_shape
     if config.protocol in _TRAINING and config.model.encoder in resnet.RESNETS:

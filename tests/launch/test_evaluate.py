@@ -55,6 +55,16 @@ def test_finetune_and_semi_supervised(project_root, run):
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_settings_are_chosen_on_held_out_training_images(project_root, run):
+    script(project_root, "evaluate", f"--run={run}", "--protocol=held_out", "--labels=40")
+    (result,) = json.loads((run / "result_held_out.json").read_text())
+    assert (result["protocol"], result["labels"]) == ("held_out", 40)
+    # A fifth of each class of the digits' 1438 training images; its test split has 359.
+    assert result["test_examples"] == 288
+
+
+@pytest.mark.long
+@pytest.mark.slow
 def test_the_encoder_in_a_run_is_compared_with_the_runs_untrained_network(project_root, run):
     # The run's seed, which a folder without its configuration does not tell.
     few = ["--labels_per_class=1", "--label_draws=1", "--seed=3"]

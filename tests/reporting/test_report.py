@@ -128,6 +128,13 @@ def test_the_better_of_two_rates_is_chosen_on_training_images(tmp_path):
     assert math.isnan(means["not done"])
     markdown, _ = write_report(tmp_path, experiment)
     assert "| last | high 35.0, low 40.0 | low |" in markdown.read_text()
+    # By the linear probe instead, the choice is between its means over the seeds.
+    by_probe = dataclasses.replace(experiment, chosen_by=LINEAR)
+    chosen = {"last": "high", "best": "best_of_high", "failed": "low"}
+    assert report.choose_cells(read_folder(tmp_path), by_probe) == chosen
+    markdown, _ = write_report(tmp_path, by_probe)
+    assert "linear probe on training images" in markdown.read_text()
+    assert "| last | high 60.0, low 50.0 | high |" in markdown.read_text()
 
 
 def test_the_report_is_complete_and_small(folder):

@@ -85,8 +85,11 @@ class Experiment:
     #: Pairs of titles of tables (cost, gain) that are drawn against each other.
     against: tuple[tuple[str, str], ...] = ()
     #: Names of cells by the name of a choice between them: of one setting at several learning
-    #: rates, the tables show the cell with the best kNN accuracy on training images.
+    #: rates, the tables show the best cell on training images.
     choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    #: Figure whose mean over seeds decides the choices; None for the kNN accuracy on training
+    #: images.
+    chosen_by: Selector | None = None
     #: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
     #: learning curves are drawn, too; `round` stands for the number of rounds.
     costs: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -33,6 +33,10 @@ class Value(NamedTuple):
     #: are kept.
     by_seed: Mapping[int, float | None] = MappingProxyType({})
 
+    def with_failures(self) -> float:
+        """The mean over seeds, in which a training that diverged counts as 0; NaN without any."""
+        return float(np.mean([figure or 0.0 for figure in self.by_seed.values() or [math.nan]]))
+
 
 TableValues = Mapping[tuple[str, str], Value]  # (row, column) -> figure
 

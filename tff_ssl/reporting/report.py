@@ -30,21 +30,29 @@ def choose_cells(records: Records, experiment: Experiment) -> dict[str, str]:
     """
     chosen = {}
     for choice, cells in experiment.choices.items():
-        accuracies = _training_accuracies(records, cells)
+        accuracies = _training_accuracies(records, experiment, cells)
         if not any(map(math.isnan, accuracies.values())):
             chosen[choice] = max(accuracies, key=accuracies.__getitem__)
     return chosen
 
 
-def _training_accuracies(records: Records, cells: Sequence[str]) -> dict[str, float]:
-    return {cell: measured.training_accuracy(records.of_cell(cell)) for cell in cells}
+def _training_accuracies(
+    records: Records, experiment: Experiment, cells: Sequence[str]
+) -> dict[str, float]:
+    if experiment.chosen_by is None:
+        return {cell: measured.training_accuracy(records.of_cell(cell)) for cell in cells}
+    return {
+        cell: measured.select(records.runs.get(cell, {}), experiment.chosen_by).with_failures()
+        for cell in cells
+    }
 
 
 def choice_grid(records: Records, experiment: Experiment) -> Grid:
     """Formats the choices that have been made: the cells' accuracies, and the chosen cell."""
-    grid = [["choice", "kNN accuracy on training images (%)", "chosen"]]
+    probe = "kNN accuracy" if experiment.chosen_by is None else "linear probe"
+    grid = [["choice", f"{probe} on training images (%)", "chosen"]]
     for choice, cell in choose_cells(records, experiment).items():
-        accuracies = _training_accuracies(records, experiment.choices[choice])
+        accuracies = _training_accuracies(records, experiment, experiment.choices[choice])
         shown = (f"{name} {100 * accuracy:.1f}" for name, accuracy in accuracies.items())
         grid.append([choice, ", ".join(shown), cell])
     return grid
