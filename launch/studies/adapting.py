@@ -5,6 +5,8 @@ the clients), and on photographs in an `.npz` (`--dataset=npz`), 16 of a client.
 HAM10000's cases of one image, three quarters of them, since it needs two images for a loss.
 """
 
+from typing import NamedTuple
+
 from launch.studies.engine.statements import above, say
 from launch.studies.engine.study import PIXELS, At, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Experiment, Table
@@ -27,20 +29,32 @@ _METHODS = {
         "fedbn", "client", ("0.00003", "0.0001", "0.0004"), "0.0004", f"{_LOCAL} --norm=batch",
     ),
 }  # fmt: skip
-# Data set -> how clients divide it, and its number of classes.
+
+
+class _Data(NamedTuple):
+    clients: str  # How they divide the images.
+    classes: int
+    views: str  # Chosen on training images (docs/decisions/settings.md).
+    rounds: int
+
+
 _DATA = {
-    "case_folder": ("--image_size=96 --clients_per_round=96", 7),
-    "npz": ("--partition=dirichlet --alpha=0.1 --samples_per_client=16 --clients_per_round=8", 10),
-}
+    "case_folder": _Data("--image_size=96 --clients_per_round=96", 7, "crop_flip", 20),
+    "npz": _Data(
+        "--partition=dirichlet --alpha=0.1 --samples_per_client=16 --clients_per_round=8",
+        10, "byol_no_blur", 40,
+    ),
+}  # fmt: skip
 _METRICS = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
 
 
 def _run(at: At, row: str, name: str, rate: str, baselines: str = "") -> Cell:
-    algorithm, side, _, _, flags = _METHODS[row]
+    (algorithm, side, _, _, flags), of_data = _METHODS[row], _DATA[at.data]
     return cell(
-        name, f"--dataset={at.data} {_DATA[at.data][0]} --algorithm={algorithm} {flags}",
+        name, f"--dataset={at.data} {of_data.clients} --algorithm={algorithm} {flags}",
         f"--hparam={side}_learning_rate={rate} --init_from=efficientnet_lite0 --projector=64",
-        f"--views=crop_flip {at.length(at(20, 500))} --labels_per_class=5 --label_draws=20",
+        f"--views={of_data.views} {at.length(at(of_data.rounds, 500))}",
+        "--labels_per_class=5 --label_draws=20",
         f"--baselines={baselines} --personalized_clients=0",
     )  # fmt: skip
 
@@ -58,7 +72,7 @@ def adapting(at: At) -> Experiment:
         _run(at, row, row.lower(), rate, "raw_pixels" if row == "DCCO" else "")
         for row, (*_, rate, _) in _METHODS.items()
     ]
-    divided, classes = _DATA[at.data]
+    divided, classes, *_ = _DATA[at.data]
     cells.append(cell(
         "scratch", "--flagfile=launch/presets/case_folder/dcco.flags", f"--dataset={at.data}",
         divided.replace("--image_size=96", ""), at.length(),
@@ -94,7 +108,7 @@ def adapting_rates(at: At) -> Experiment:
     for row, (_, _, rates, *_) in _METHODS.items():
         choices[row] = [f"{row.lower()}_{rate}" for rate in rates]
         cells += [_run(at, row, name, rate) for name, rate in zip(choices[row], rates, strict=True)]
-    selector = Selector("linear", 5 * _DATA[at.data][1], "balanced_accuracy")
+    selector = Selector("linear", 5 * _DATA[at.data].classes, "balanced_accuracy")
     rows = {row: row for row in choices}
     shown = table("Linear probe, balanced accuracy", selector, ["at the chosen rate"], rows)
     return at.build(cells, shown, [], choices=choices)
