@@ -46,33 +46,44 @@ def names() -> list[str]:
 
 
 @functools.cache
-def pixel_scores():
-    """The scores of raw pixels in all runs, and those that are noted, by setting."""
-    from tff_ssl.reporting import raw_pixels
+def reference_scores():
+    """The scores of raw pixels, and of ImageNet, in all runs and noted ones, by setting."""
+    from tff_ssl.reporting import references
 
-    found = raw_pixels.collect(map(records, names()))
+    found = references.collect(map(records, names()))
+    baselines = {row.strip("()"): baseline for baseline, row in references.ROWS.items()}
     for line in (_MEASURED / "noted.jsonl").read_text().splitlines():
         noted = json.loads(line)
-        if noted["what"] == "raw pixels":
-            setting = raw_pixels.Setting(noted["dataset"], "", noted["labels"], noted["probe"])
-            by_seed = {i: {"accuracy": one} for i, one in enumerate(noted["rows"]["raw pixels"])}
+        if noted["what"] in baselines:
+            fields = ("dataset", "image_size", "labels", "probe")
+            setting = references.Setting(baselines[noted["what"]], *(noted[key] for key in fields))
+            by_seed = {
+                seed: dict(zip(noted["rows"], scores, strict=True))
+                for seed, scores in enumerate(zip(*noted["rows"].values(), strict=True))
+            }
             found.setdefault(setting, by_seed)
     return found
 
 
-def pixels(name: str, shown):
-    """The figures of raw pixels by column, for a table of an experiment."""
-    from tff_ssl.reporting import raw_pixels, report
+def further_rows(name: str, shown):
+    """The figures of raw pixels and of ImageNet by row and column, for an experiment's table."""
+    from tff_ssl.reporting import references, report
 
     chosen = report.choose_cells(records(name), read(name)[0])
-    return raw_pixels.values(records(name), shown, pixel_scores(), chosen)
+    return references.values(records(name), shown, reference_scores(), chosen)
 
 
 def bounds(name: str, shown):
     """The figures of raw pixels by column, of a table's own row or of others' runs."""
+    from tff_ssl.reporting import references
+
     own = [row for row, one in shown.selectors.items() if one.baseline == "raw_pixels"]
     values = read(name)[1][shown.title]
-    return {c: values[own[0], c] for c in shown.columns} if own else pixels(name, shown)
+    return (
+        {c: values[own[0], c] for c in shown.columns}
+        if own
+        else further_rows(name, shown).get(references.ROWS["raw_pixels"], {})
+    )
 
 
 def below_pixels(name: str) -> list[str]:
@@ -95,11 +106,11 @@ def below_pixels(name: str) -> list[str]:
     return ["", *lines, ""]
 
 
-def comparison(shown, values, of_pixels=None) -> list[list[str]]:
+def comparison(shown, values, further=None) -> list[list[str]]:
     """A table as rows: measured figures, with the published ones in parentheses."""
     from tff_ssl.reporting import report
 
-    measured = report.measured_grid(shown, values, of_pixels)
+    measured = report.measured_grid(shown, values, further)
     published = {row[0]: row[1:] for row in report.published_grid(shown)[1:]}
     header = "in percent" if shown.percent else "counts"
     grid = [[f"{header}: measured{' (published)' if published else ''}", *measured[0][1:]]]
@@ -242,7 +253,7 @@ def measured(name: str, tables: list[int] | None = None) -> list[str]:
     lines = []
     for number in tables or range(1, len(experiment.tables) + 1):
         shown = experiment.tables[number - 1]
-        grid = comparison(shown, values[shown.title], pixels(name, shown))
+        grid = comparison(shown, values[shown.title], further_rows(name, shown))
         lines += [f"**{shown.title}**", *table(grid)]
     return [*lines, f"The result of every run is in `measured/{name}.jsonl`.", ""]
 

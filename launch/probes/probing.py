@@ -9,7 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
+from launch.options import pretrained
 from launch.options.run_config import EvaluationConfig
+from launch.probes import imagenet
 from launch.probes.monitoring import Encode, encodings
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
@@ -19,9 +21,13 @@ from tff_ssl.views import augmentation
 
 _SCALING_CASES = 5000  # Cases on which the scaling of features is fitted.
 _SCALING_SEED = 0
-_BASELINES = ("random_encoder", "raw_pixels")
 
 Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features [n, d].
+# Baselines that are functions of the images alone.
+WITHOUT_TRAINING: dict[str, Features] = {
+    "raw_pixels": features.raw_pixels, "imagenet_encoder": imagenet.features,
+}  # fmt: skip
+_BASELINES = ("random_encoder", *WITHOUT_TRAINING)
 
 
 def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
@@ -38,6 +44,8 @@ def baselines(config: EvaluationConfig) -> tuple[str, ...]:
     for name in config.baselines:
         if name not in _BASELINES:
             raise ConfigurationError(f"--baselines takes {', '.join(_BASELINES)}; got {name!r}")
+    if "imagenet_encoder" in config.baselines:
+        pretrained.weights_file("--baselines=imagenet_encoder")
     return config.baselines
 
 
@@ -166,7 +174,7 @@ def feature_kinds(
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
         "random_encoder": functools.partial(encodings, random_encode),
-        "raw_pixels": features.raw_pixels,
+        **WITHOUT_TRAINING,
     }
     return {name: kinds[name] for name in (linear_probe.ENCODER, *names)}
 

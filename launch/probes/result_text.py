@@ -13,6 +13,7 @@ BASELINES = {
     "random_encoder": "the untrained encoder",
     "pretrained_encoder": "the pretrained encoder before training",
     "raw_pixels": "raw pixels",
+    "imagenet_encoder": "an encoder trained on ImageNet",
 }
 
 
@@ -74,11 +75,13 @@ def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
             for name, text in BASELINES.items()
             if _gap(result, name) > 0
         )
+        start = ", a start from weights of ImageNet (--init_from=efficientnet_lite0)"
         return [
             f"warning: {result['protocol']} with {labels_text(result)}: the encoder's balanced "
             f"accuracy, {result['balanced_accuracy']:.3f}, is below {others}; what usually helps: "
             "more rounds (--rounds), augmentations that leave the content of an image as it is "
             "(--views), more images in a round (--clients_per_round), more training images"
+            + (start if _gap(result, "imagenet_encoder") > 0 else "")
         ]
     return []
 
@@ -90,6 +93,7 @@ def format_seeds(seeds: Sequence[int], found: Mapping[Measured, Figures]) -> str
       found: Result of `over_seeds.collect`.
     """
     names = {"random_encoder": "untrained", "raw_pixels": "raw pixels"}
+    names |= {"imagenet_encoder": "ImageNet"}
     shown = [key for key in names if any(key in f.baselines for f in found.values())]
     title = f"test accuracy, seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
     rows = [[title, "encoder", *(names[key] for key in shown), "gain over untrained"]]
@@ -137,7 +141,7 @@ def _table(results: list[dict[str, Any]]) -> str:
     if results[0].get("per_case"):
         title += f" on {results[0]['test_examples']:,} cases"
     columns = {"encoder": None, "pretrained": "pretrained_encoder", "untrained": "random_encoder"}
-    columns |= {"raw pixels": "raw_pixels"}
+    columns |= {"raw pixels": "raw_pixels", "ImageNet": "imagenet_encoder"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
     width = max(30, len(title) + 2)
     lines = [_models_line(results[0])] if _models_line(results[0]) else []

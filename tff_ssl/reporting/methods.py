@@ -8,7 +8,10 @@ from tff_ssl.reporting.experiment import Experiment, Table
 # Matplotlib's default colours except brown and grey, which are for baselines.
 COLOURS = ("C0", "C1", "C2", "C3", "C4", "C6", "C8", "C9")
 _LINE_STYLES = ("-", "--", ":", "-.")
-_BASELINE_COLOURS = {"raw_pixels": "C5", "random_encoder": "C7", "pretrained_encoder": "k"}
+_BASELINE_COLOURS = {
+    "raw_pixels": "C5", "random_encoder": "C7", "pretrained_encoder": "k",
+    "imagenet_encoder": "#b8860b",
+}  # fmt: skip
 
 Styles = Mapping[str, Mapping[str, Any]]  # Name of a method -> Matplotlib's options of its line.
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tff_ssl import whole_files
-from tff_ssl.reporting import measured, methods, pictures, raw_pixels, verdicts
+from tff_ssl.reporting import measured, methods, pictures, references, verdicts
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Experiment, Table
 from tff_ssl.reporting.measured import Selector, TableValues, Value
@@ -77,11 +77,13 @@ def read_table_values(
 
 
 def measured_grid(
-    table: Table, values: TableValues, pixels: Mapping[str, Value] | None = None
+    table: Table,
+    values: TableValues,
+    references: Mapping[str, Mapping[str, Value]] | None = None,
 ) -> Grid:
     """Formats a table's measured figures, with notes on missing and failed seeds.
 
-    `pixels` has the figures of raw pixels by column (`raw_pixels.values`).
+    `references` has further rows of figures by column (`references.values`).
     """
     seeds = max((value.seeds + value.failed for value in values.values()), default=0)
     grid = [[table.with_unit("measured"), *table.columns]]
@@ -91,9 +93,9 @@ def measured_grid(
             if cell is None:
                 texts[i] = _NONE
         grid.append([row, *(_keep_first(texts) if len(cells) == 1 else texts)])
-    if pixels:
-        texts = [_format_value(pixels[c], True, 0) if c in pixels else _NONE for c in table.columns]
-        grid.append([raw_pixels.ROW, *texts])
+    for row, found in (references or {}).items():
+        texts = [_format_value(found[c], True, 0) if c in found else _NONE for c in table.columns]
+        grid.append([row, *texts])
     return grid
 
 
@@ -239,9 +241,9 @@ def grids(
 ) -> list[tuple[str, Grid]]:
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
     chosen = choose_cells(records, experiment)
-    pixels = raw_pixels.values(records, table, raw_pixels.collect([records]), chosen)
+    further = references.values(records, table, references.collect([records]), chosen)
     found = [
-        ("measured", measured_grid(table, values, pixels)),
+        ("measured", measured_grid(table, values, further)),
         ("measured", logistic_grid(records, table, chosen)),
         ("published", published_grid(table)),
     ]

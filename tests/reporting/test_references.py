@@ -1,8 +1,8 @@
-"""Probes of raw pixels, which stand beside the figures of other runs with the same labels."""
+"""Probes of raw pixels and of an encoder from ImageNet, beside figures of the same labels."""
 
 import pytest
 
-from tff_ssl.reporting import raw_pixels, report
+from tff_ssl.reporting import references, report
 from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import Selector
 from tff_ssl.reporting.records import Records, Run
@@ -10,10 +10,10 @@ from tff_ssl.reporting.records import Records, Run
 TABLE = Table("T", Selector("linear", 50), ("one", "two"), {"A": ("a_1", "a_2")}, {})
 
 
-def a_run(seed, pixels=None, labels=50, **flags):
+def a_run(seed, pixels=None, labels=50, baseline="raw_pixels", **flags):
     entry = {"protocol": "linear", "labels": labels, "accuracy": 0.9, "dataset": "digits"}
     if pixels is not None:
-        entry["baselines"] = {"raw_pixels": {"accuracy": pixels}}
+        entry["baselines"] = {baseline: {"accuracy": pixels}}
     return Run("", {"result": [entry]}, {"flags": {"dataset": "digits", **flags}})
 
 
@@ -22,25 +22,29 @@ def test_other_runs_scores_count_where_data_labels_and_probe_are_the_same():
         {},
         {
             "x": {0: a_run(0, 0.5), 1: a_run(1, 0.6)},
+            "z": {0: a_run(0, 0.8, baseline="imagenet_encoder")},
             "y": {0: a_run(0, 0.1, probe="lars"), 1: a_run(1, 0.2, labels=10)},
         },
     )
-    scores = raw_pixels.collect([others])
+    scores = references.collect([others])
     own = Records({}, {"a_1": {0: a_run(0), 1: a_run(1)}, "a_2": {0: a_run(0, probe="lars")}})
-    found = raw_pixels.values(own, TABLE, scores, {})
-    assert found["one"].by_seed == {0: 0.5, 1: 0.6}
-    assert found["one"].mean == pytest.approx(0.55)
-    assert found["two"].by_seed == {0: 0.1}
+    found = references.values(own, TABLE, scores, {})
+    pixels, imagenet = found["(raw pixels)"], found["(encoder from ImageNet)"]
+    assert pixels["one"].by_seed == {0: 0.5, 1: 0.6}
+    assert pixels["one"].mean == pytest.approx(0.55)
+    assert pixels["two"].by_seed == {0: 0.1}
+    assert {column: value.by_seed for column, value in imagenet.items()} == {"one": {0: 0.8}}
     figures = report.read_table_values(own, TABLE)
-    assert report.measured_grid(TABLE, figures, found)[-1] == [
-        "(raw pixels)", "55.0 ± 7.1", "10.0",
-    ]  # fmt: skip
+    assert report.measured_grid(TABLE, figures, found)[-2:] == [
+        ["(raw pixels)", "55.0 ± 7.1", "10.0"],
+        ["(encoder from ImageNet)", "80.0", "-"],
+    ]
     # A table that has the row keeps it, and counts have none.
     selectors = {"(raw pixels)": Selector("linear", 50, baseline="raw_pixels")}
     with_row = TABLE.__class__(
         "T", TABLE.selector, TABLE.columns, {**TABLE.rows, "(raw pixels)": ("a_1",)}, {}, selectors
     )
-    assert raw_pixels.values(own, with_row, scores, {}) == {}
+    assert references.values(own, with_row, scores, {}).keys() == {"(encoder from ImageNet)"}
     counts = TABLE.__class__("T", TABLE.selector, TABLE.columns, TABLE.rows, {}, percent=False)
-    assert raw_pixels.values(own, counts, scores, {}) == {}
-    assert raw_pixels.values(Records({}, {}), TABLE, scores, {}) == {}
+    assert references.values(own, counts, scores, {}) == {}
+    assert references.values(Records({}, {}), TABLE, scores, {}) == {}

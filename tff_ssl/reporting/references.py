@@ -1,8 +1,8 @@
-"""Probes of raw pixels, beside which a table of accuracies is read.
+"""Probes of raw pixels and of an encoder from ImageNet, beside which accuracies are read.
 
 They depend on the data set, the probe, and the labels that a seed draws, and not on what was
 trained: those of one run count for every other run with the same. Fine-tuning is read beside the
-linear probe on as many labels. An encoder below them has learned nothing useful.
+linear probe on as many labels. An encoder below raw pixels has learned nothing useful.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,15 @@ from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import Value
 from tff_ssl.reporting.records import Records, Run
 
-ROW = "(raw pixels)"  # Row of a table.
-_BASELINE = "raw_pixels"
+# Baseline of a result -> row of a table.
+ROWS = {"raw_pixels": "(raw pixels)", "imagenet_encoder": "(encoder from ImageNet)"}
 _METRICS = ("accuracy", "balanced_accuracy")
 
 
 class Setting(NamedTuple):
-    """What a probe of raw pixels depends on, apart from its seed."""
+    """What such a probe depends on, apart from its seed."""
 
+    baseline: str  #: A key of `ROWS`.
     dataset: str  #: Data set of the evaluation.
     size: str  #: `--image_size` of its images; empty for their own.
     labels: int  #: Number of labels.
@@ -31,19 +32,19 @@ Scores = Mapping[Setting, Mapping[int, Mapping[str, float]]]  # By seed: accurac
 
 
 def collect(reproductions: Iterable[Records]) -> dict[Setting, dict[int, Mapping[str, float]]]:
-    """The scores of raw pixels in the runs of some reproductions."""
+    """The scores of the baselines in the runs of some reproductions."""
     found: dict[Setting, dict[int, Mapping[str, float]]] = {}
     for records in reproductions:
         for runs in records.runs.values():
             for seed, run in runs.items():
                 for entry in run.entries:
-                    scores = entry.get("baselines", {}).get(_BASELINE)
-                    if scores:
-                        found.setdefault(_setting(run, entry), {}).setdefault(seed, scores)
+                    for baseline in ROWS.keys() & entry.get("baselines", {}).keys():
+                        of_setting = found.setdefault(_setting(baseline, run, entry), {})
+                        of_setting.setdefault(seed, entry["baselines"][baseline])
     return found
 
 
-def _setting(run: Run, entry: Mapping[str, Any]) -> Setting:
+def _setting(baseline: str, run: Run, entry: Mapping[str, Any]) -> Setting:
     flags = run.summary.get("flags", {})
     dataset = entry.get("dataset") or flags.get("dataset", "digits")
     probe = flags.get("probe", "logistic")
@@ -52,18 +53,27 @@ def _setting(run: Run, entry: Mapping[str, Any]) -> Setting:
     if entry["protocol"] == "knn":
         probe = "knn"
     size = flags.get("image_size", "") if dataset == flags.get("dataset", "digits") else ""
-    return Setting(dataset, size, entry["labels"], probe)
+    return Setting(baseline, dataset, size, entry["labels"], probe)
 
 
 def values(
     records: Records, table: Table, scores: Scores, chosen: Mapping[str, str]
-) -> dict[str, Value]:
-    """The figures of raw pixels for the columns of a table that have them.
+) -> dict[str, dict[str, Value]]:
+    """The figures of each row of `ROWS` for the columns of a table that have them, by row.
 
-    Empty for counts, and for a table that has a row of raw pixels.
+    A row without any is left out, as are those of counts, and the rows that the table has itself.
     """
+    rows = {
+        row: _of_columns(baseline, records, table, scores, chosen) for baseline, row in ROWS.items()
+    }
+    return {row: of_columns for row, of_columns in rows.items() if of_columns}
+
+
+def _of_columns(
+    baseline: str, records: Records, table: Table, scores: Scores, chosen: Mapping[str, str]
+) -> dict[str, Value]:
     selectors = [table.selectors.get(row, table.selector) for row in table.rows]
-    if not table.percent or any(one.baseline == _BASELINE for one in selectors):
+    if not table.percent or any(one.baseline == baseline for one in selectors):
         return {}
     found = {}
     for i, column in enumerate(table.columns):
@@ -71,7 +81,8 @@ def values(
             cell = cells[i if len(cells) > 1 else 0]
             if selector.metric not in _METRICS or cell is None:
                 continue
-            of_seeds = _of_runs(records.runs.get(chosen.get(cell, cell), {}), selector, scores)
+            runs = records.runs.get(chosen.get(cell, cell), {})
+            of_seeds = _of_runs(baseline, runs, selector, scores)
             if of_seeds:
                 mean, deviation, seeds = over_seeds.spread(of_seeds.values())
                 found[column] = Value(mean, deviation or 0.0, seeds, 0, of_seeds)
@@ -80,13 +91,13 @@ def values(
 
 
 def _of_runs(
-    runs: Mapping[int, Run], selector: measured.Selector, scores: Scores
+    baseline: str, runs: Mapping[int, Run], selector: measured.Selector, scores: Scores
 ) -> dict[int, float]:
-    """The scores of raw pixels in the setting of the first result of some runs."""
+    """The scores of a baseline in the setting of the first result of some runs."""
     for run in runs.values():
         for entry in run.entries:
             if measured.matches(entry, selector) and entry["protocol"] != "supervised":
-                of_setting = scores.get(_setting(run, entry), {})
+                of_setting = scores.get(_setting(baseline, run, entry), {})
                 return {
                     seed: one[selector.metric]
                     for seed, one in sorted(of_setting.items())
