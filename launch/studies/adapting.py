@@ -18,16 +18,14 @@ _LOCAL = (
     "--hparam=client_optimizer=adam --hparam=client_weight_decay=0 "
     "--hparam=learning_rate_schedule=constant --skip_small_clients"
 )
-# Row -> algorithm, its rate's hyperparameter, the rates to choose from, the chosen one, and flags.
+# Row -> algorithm, its rate's hyperparameter, the rates to choose from, and flags.
 _METHODS = {
-    "DCCO": ("dcco", "server", ("0.0001", "0.0004", "0.0016"), "0.0004", "--hparam=lambda=10"),
+    "DCCO": ("dcco", "server", ("0.0001", "0.0004", "0.0016"), "--hparam=lambda=10"),
     "FedAvg": (
-        "fedavg", "client", ("0.0001", "0.0004", "0.0016"), "0.0016",
+        "fedavg", "client", ("0.0001", "0.0004", "0.0016"),
         f"{_LOCAL} --hparam=server_optimizer=sgd --hparam=server_learning_rate=1",
     ),
-    "FedBN": (
-        "fedbn", "client", ("0.00003", "0.0001", "0.0004"), "0.0004", f"{_LOCAL} --norm=batch",
-    ),
+    "FedBN": ("fedbn", "client", ("0.00003", "0.0001", "0.0004"), f"{_LOCAL} --norm=batch"),
 }  # fmt: skip
 
 
@@ -36,20 +34,23 @@ class _Data(NamedTuple):
     classes: int
     views: str  # Chosen on training images (docs/decisions/settings.md).
     rounds: int
+    rates: tuple[str, ...]  # Of `_METHODS`, chosen by `adapting_rates`.
 
 
 _DATA = {
-    "case_folder": _Data("--image_size=96 --clients_per_round=96", 7, "crop_flip", 20),
+    "case_folder": _Data(
+        "--image_size=96 --clients_per_round=96", 7, "crop_flip", 20, ("0.0004", "0.0016", "0.0004")
+    ),
     "npz": _Data(
         "--partition=dirichlet --alpha=0.1 --samples_per_client=16 --clients_per_round=8",
-        10, "byol_no_blur", 40,
+        10, "byol_no_blur", 40, ("0.0001", "0.0001", "0.00003"),
     ),
 }  # fmt: skip
 _METRICS = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
 
 
 def _run(at: At, row: str, name: str, rate: str, baselines: str = "") -> Cell:
-    (algorithm, side, _, _, flags), of_data = _METHODS[row], _DATA[at.data]
+    (algorithm, side, _, flags), of_data = _METHODS[row], _DATA[at.data]
     return cell(
         name, f"--dataset={at.data} {of_data.clients} --algorithm={algorithm} {flags}",
         f"--hparam={side}_learning_rate={rate} --init_from=efficientnet_lite0 --projector=64",
@@ -68,11 +69,11 @@ def adapting(at: At) -> Experiment:
     part of scales and offsets. From scratch, DCCO trains its default encoder with its default
     preset on the same clients.
     """
+    divided, classes, _, _, rates = _DATA[at.data]
     cells = [
         _run(at, row, row.lower(), rate, "raw_pixels" if row == "DCCO" else "")
-        for row, (*_, rate, _) in _METHODS.items()
+        for row, rate in zip(_METHODS, rates, strict=True)
     ]
-    divided, classes, *_ = _DATA[at.data]
     cells.append(cell(
         "scratch", "--flagfile=launch/presets/case_folder/dcco.flags", f"--dataset={at.data}",
         divided.replace("--image_size=96", ""), at.length(),
@@ -105,7 +106,7 @@ def adapting_rates(at: At) -> Experiment:
     `launch/studies/adapting.py` takes over.
     """
     cells, choices = [], {}
-    for row, (_, _, rates, *_) in _METHODS.items():
+    for row, (_, _, rates, _) in _METHODS.items():
         choices[row] = [f"{row.lower()}_{rate}" for rate in rates]
         cells += [_run(at, row, name, rate) for name, rate in zip(choices[row], rates, strict=True)]
     selector = Selector("linear", 5 * _DATA[at.data].classes, "balanced_accuracy")
