@@ -65,7 +65,7 @@ def train_and_probe(
     no_probe = f"no probe, because the data set has no {missing}"
     print(f"\n{result_text.format_results(results) if results else no_probe}")
     ranks, warnings = result_text.rank_lines(rank, untrained), result_text.comparison_lines(results)
-    print("\n" + "\n".join([*skipped, *ranks, *warnings, *_advice(dataset, config)]))
+    print("\n" + "\n".join([*skipped, *ranks, *warnings, *_advice(folder, dataset, config)]))
     if closing:
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if (folder / "clients").is_dir() else ""
@@ -75,15 +75,19 @@ def train_and_probe(
     )
 
 
-def _advice(dataset: ImageDataset, config: RunConfig) -> list[str]:
-    """A line on pretrained weights, for RGB images of one's own that start without them."""
+def _advice(folder: pathlib.Path, dataset: ImageDataset, config: RunConfig) -> list[str]:
+    """A note on pretrained weights, for RGB images of one's own that start without them."""
     is_rgb = dataset.train.images.shape[-1] == 3  # As the images of ImageNet.
     if not catalog.is_own(dataset.name) or not is_rgb or config.model.init_from:
         return []
-    return [
+    note = (
         "note: few photographs are often encoded better from pretrained weights "
         "(--init_from=efficientnet_lite0)"
-    ]
+    )
+    if not probing.has_labels(dataset):
+        return [note]
+    command = commands.module("launch.evaluate", f"--run={folder}", "--baselines=imagenet_encoder")
+    return [f"{note}; what they give without training: {command}"]
 
 
 class Trained(NamedTuple):

@@ -1,5 +1,7 @@
 """The end of a run: which clients' own models are evaluated, and its page."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -149,7 +151,9 @@ def test_pretrained_weights_are_named_after_runs_on_own_rgb_images(
 ):
     split = Split(np.zeros([1, 8, 8, channels], np.uint8), np.zeros(1, np.int32), np.arange(1))
     dataset = ImageDataset(name, split, split, ("a",))
-    assert bool(training._advice(dataset, configs.run(*flags))) == is_advised
+    advice = training._advice(pathlib.Path("my run"), dataset, configs.run(*flags))
+    assert len(advice) == is_advised
+    assert all("launch.evaluate '--run=my run' --baselines=imagenet_encoder" in a for a in advice)
 
 
 def test_accuracies_of_classes_have_names():
