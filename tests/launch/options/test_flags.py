@@ -10,6 +10,7 @@ from datasets import catalog, shift
 from datasets.partition import PARTITIONS
 from launch.options import settings
 from launch.options.run_config import RunConfig
+from launch.probes import probing
 from tests.launch import configs
 from tff_ssl.aggregation.aggregators import AGGREGATORS
 from tff_ssl.algorithms.registry import ALGORITHMS
@@ -20,7 +21,7 @@ from tff_ssl.views.policies import POLICIES
 
 REGISTRIES = [
     ENCODERS, POLICIES, OBJECTIVES, PARTITIONS, TOPOLOGIES, ALGORITHMS, AGGREGATORS, shift.SHIFTS,
-    catalog.names(),
+    catalog.names(), probing.WITHOUT_TRAINING,
 ]  # fmt: skip
 # Flags that only some entries of a registry read: their help texts begin with the names of these.
 READERS = [
