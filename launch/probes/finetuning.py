@@ -73,8 +73,9 @@ def finetune_results(
     results = []
     for count, few in zip(counts, few_labels, strict=True):
         summaries, choices = _of_starts(tuner, labelled, few, starts, config.seed)
-        for name in probing.WITHOUT_TRAINING.keys() & {*baselines}:
-            summaries[name] = _probe_scores(name, dataset, count, config)
+        for name in baselines:
+            if name in probing.WITHOUT_TRAINING:
+                summaries[name] = _probe_scores(name, dataset, count, config)
         results.append(
             {
                 "protocol": protocol,

@@ -1,7 +1,7 @@
 """EfficientNet-Lite0 with its weights of ImageNet, a baseline on photographs.
 
-It has learned from 1.3 million labelled photographs: below it, an encoder's user would do better
-with weights that are there for the taking (`--init_from=efficientnet_lite0`).
+It has learned from 1.3 million labelled photographs, and everybody can start from its weights
+(`--init_from=efficientnet_lite0`): an encoder that is below it has less to offer than they have.
 """
 
 import functools
@@ -15,8 +15,11 @@ from tff_ssl.models.dual_encoder import DualEncoder
 
 
 def features(images: np.ndarray) -> np.ndarray:
-    """Images, uint8 [n, h, w, 1 or 3] -> features, float32 [n, 1280], from images of 96 pixels."""
-    return encodings(_encoder(), np.broadcast_to(images, (*images.shape[:-1], 3)))
+    """Images, uint8 [n, h, w, c] -> features, float32 [n, 1280], from RGB images of 96 pixels.
+
+    Grey images have three equal channels; channels after the third are left out.
+    """
+    return encodings(_encoder(), np.broadcast_to(images[..., :3], (*images.shape[:-1], 3)))
 
 
 @functools.cache

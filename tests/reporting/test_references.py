@@ -10,8 +10,8 @@ from tff_ssl.reporting.records import Records, Run
 TABLE = Table("T", Selector("linear", 50), ("one", "two"), {"A": ("a_1", "a_2")}, {})
 
 
-def a_run(seed, pixels=None, labels=50, baseline="raw_pixels", **flags):
-    entry = {"protocol": "linear", "labels": labels, "accuracy": 0.9, "dataset": "digits"}
+def a_run(seed, pixels=None, labels=50, baseline="raw_pixels", protocol="linear", **flags):
+    entry = {"protocol": protocol, "labels": labels, "accuracy": 0.9, "dataset": "digits"}
     if pixels is not None:
         entry["baselines"] = {baseline: {"accuracy": pixels}}
     return Run("", {"result": [entry]}, {"flags": {"dataset": "digits", **flags}})
@@ -23,6 +23,7 @@ def test_other_runs_scores_count_where_data_labels_and_probe_are_the_same():
         {
             "x": {0: a_run(0, 0.5), 1: a_run(1, 0.6)},
             "z": {0: a_run(0, 0.8, baseline="imagenet_encoder")},
+            "w": {0: a_run(0, 0.3, protocol="held_out"), 2: a_run(2, 0.3, protocol="held_out")},
             "y": {0: a_run(0, 0.1, probe="lars"), 1: a_run(1, 0.2, labels=10)},
         },
     )

@@ -25,7 +25,7 @@ class Setting(NamedTuple):
     dataset: str  #: Data set of the evaluation.
     size: str  #: `--image_size` of its images; empty for their own.
     labels: int  #: Number of labels.
-    probe: str  #: `--probe`, or `knn`.
+    probe: str  #: `--probe`, `knn` or `held_out`.
 
 
 Scores = Mapping[Setting, Mapping[int, Mapping[str, float]]]  # By seed: accuracies by name.
@@ -50,8 +50,8 @@ def _setting(baseline: str, run: Run, entry: Mapping[str, Any]) -> Setting:
     probe = flags.get("probe", "logistic")
     if "logistic" in entry["protocol"]:
         probe = "logistic"
-    if entry["protocol"] == "knn":
-        probe = "knn"
+    if entry["protocol"] in ("knn", "held_out"):
+        probe = entry["protocol"]
     size = flags.get("image_size", "") if dataset == flags.get("dataset", "digits") else ""
     return Setting(baseline, dataset, size, entry["labels"], probe)
 

@@ -79,11 +79,11 @@ def read_table_values(
 def measured_grid(
     table: Table,
     values: TableValues,
-    references: Mapping[str, Mapping[str, Value]] | None = None,
+    further: Mapping[str, Mapping[str, Value]] | None = None,
 ) -> Grid:
     """Formats a table's measured figures, with notes on missing and failed seeds.
 
-    `references` has further rows of figures by column (`references.values`).
+    `further` has more rows, of figures by column (`references.values`).
     """
     seeds = max((value.seeds + value.failed for value in values.values()), default=0)
     grid = [[table.with_unit("measured"), *table.columns]]
@@ -93,7 +93,7 @@ def measured_grid(
             if cell is None:
                 texts[i] = _NONE
         grid.append([row, *(_keep_first(texts) if len(cells) == 1 else texts)])
-    for row, found in (references or {}).items():
+    for row, found in (further or {}).items():
         texts = [_format_value(found[c], True, 0) if c in found else _NONE for c in table.columns]
         grid.append([row, *texts])
     return grid

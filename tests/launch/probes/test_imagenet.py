@@ -34,6 +34,8 @@ def test_features_are_those_of_images_of_96_pixels(baseline):
     resized = tf.image.resize(np.repeat(images, 3, axis=3) / 127.5 - 1, (96, 96))
     expected = MODEL.apply(WEIGHTS, tf.cast(resized, tf.float32), training=False).h
     np.testing.assert_allclose(imagenet.features(images), expected, rtol=1e-4, atol=1e-5)
+    with_alpha = np.concatenate([images] * 3 + [images // 2], axis=3)
+    assert np.array_equal(imagenet.features(with_alpha), imagenet.features(images))
 
 
 def test_it_stands_beside_the_encoder(baseline):
