@@ -1,12 +1,13 @@
-"""Draws a test split by case for images that have none."""
+"""Draws a test split by case for images that have none, or for choices without test images."""
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from datasets.case_table import NO_SPLIT, Row
+from datasets.image_dataset import NO_LABEL, ImageDataset, hold_out
 
 TEST_FRACTION = 0.2  # Share of the cases of each label that is drawn for the test.
 SEED = 0  # Fixed, so that the test cases do not depend on --seed.
@@ -34,7 +35,7 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
         return rows, []
     unlabelled = sum(row.split == "test" for row in rows)
     rows = [row for row in rows if row.split != "test"]
-    test = _draw([row for row in rows if row.split == "train"])
+    test = _draw((_case(row), row.label) for row in rows if row.split == "train")
     if not test:
         return rows, ["each label has a single case: no test can be drawn, and there is no probe"]
     rows = [dataclasses.replace(r, split="test") if _case(r) in test else r for r in rows]
@@ -46,18 +47,39 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     ]
 
 
+def without_test(dataset: ImageDataset) -> ImageDataset:
+    """The data set with training examples in the place of its test split, for choices.
+
+    They are those of the validation split if it has labels, or else a drawn part, in whole cases if
+    there are cases; it is empty if no label has two cases.
+    """
+    train, test = dataset.train, dataset.validation
+    if test is None or not np.any(test.labels != NO_LABEL):
+        if train.case_ids is None:
+            train, test = hold_out(train)
+        else:
+            names = ("" if label == NO_LABEL else str(label) for label in train.labels)
+            drawn = _draw(zip(train.case_ids, names, strict=True))
+            is_test = np.array([case in drawn for case in train.case_ids])
+            train, test = (train.take(np.flatnonzero(kept)) for kept in (~is_test, is_test))
+    return dataclasses.replace(dataset, train=train, test=test, validation=None)
+
+
 def _case(row: Row) -> str:
     return row.case_id or row.file_name
 
 
-def _draw(rows: Sequence[Row]) -> set[str]:
-    """Draws test cases: of each label with several cases at least one, and never all."""
+def _draw(examples: Iterable[tuple[str, str]]) -> set[str]:
+    """Draws test cases: of each label with several cases at least one, and never all.
+
+    Examples are their case and label, empty if it is unknown.
+    """
     labels_of_case: dict[str, collections.Counter[str]] = collections.defaultdict(
         collections.Counter
     )
-    for row in rows:
-        if row.label:
-            labels_of_case[_case(row)][row.label] += 1
+    for case, label in examples:
+        if label:
+            labels_of_case[case][label] += 1
     cases_of_label: dict[str, list[str]] = collections.defaultdict(list)
     for case, labels in labels_of_case.items():
         cases_of_label[min(labels, key=lambda x: (-labels[x], x))].append(case)

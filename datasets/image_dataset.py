@@ -83,30 +83,14 @@ def hold_out(
     """Splits off a stratified random part; the defaults are for sources without a test split.
 
     `fraction` of each class is held out, rounded to whole examples; unlabelled examples count as
-    one class. Where there are cases, whole cases are held out, by the label of their first example.
-    The remaining and the held-out examples keep their order.
+    one class. The remaining and the held-out examples keep their order.
     """
     rng = np.random.default_rng(seed)
-    labels, case = split.labels, np.arange(len(split))
-    if split.case_ids is not None:
-        _, first, case = np.unique(split.case_ids, return_index=True, return_inverse=True)
-        labels = labels[first]
-    held = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
+    held = np.zeros(len(split), dtype=bool)
+    for label in np.unique(split.labels):
+        members = np.flatnonzero(split.labels == label)
         held[rng.permutation(members)[: round(fraction * len(members))]] = True
-    return split.take(np.flatnonzero(~held[case])), split.take(np.flatnonzero(held[case]))
-
-
-def without_test(dataset: ImageDataset) -> ImageDataset:
-    """The data set with training examples in the place of its test split, for choices.
-
-    They are the validation split if there is one with labels, and otherwise held out (`hold_out`).
-    """
-    train, test = dataset.train, dataset.validation
-    if test is None or not np.any(test.labels != NO_LABEL):
-        train, test = hold_out(train)
-    return dataclasses.replace(dataset, train=train, test=test, validation=None)
+    return split.take(np.flatnonzero(~held)), split.take(np.flatnonzero(held))
 
 
 def check_image_size(image_size: int | None) -> None:

@@ -78,12 +78,10 @@ def bounds(name: str, shown):
     from tff_ssl.reporting import references
 
     own = [row for row, one in shown.selectors.items() if one.baseline == "raw_pixels"]
+    if not own:
+        return further_rows(name, shown).get(references.ROWS["raw_pixels"], {})
     values = read(name)[1][shown.title]
-    return (
-        {c: values[own[0], c] for c in shown.columns}
-        if own
-        else further_rows(name, shown).get(references.ROWS["raw_pixels"], {})
-    )
+    return {column: values[own[0], column] for column in shown.columns}
 
 
 def below_pixels(name: str) -> list[str]:

@@ -4,7 +4,8 @@ import functools
 import pathlib
 from typing import Any
 
-from datasets.image_dataset import ImageDataset, without_test
+from datasets import case_split
+from datasets.image_dataset import ImageDataset
 from launch.options import adapting, data, defaults, resuming, settings
 from launch.options import model as model_options
 from launch.options.script_configs import EvaluateConfig
@@ -51,7 +52,7 @@ def evaluate(config: EvaluateConfig) -> None:
     data.check_folder(config.data.dataset, config.data.data_dir, config.given)
     dataset = data.load_dataset(config.data)
     if config.protocol == "held_out":
-        dataset = without_test(dataset)
+        dataset = case_split.without_test(dataset)
     config = adapting.fit_evaluation(dataset, config).announced()
     shape = encoder.image_shape
     if config.protocol in _TRAINING and config.model.encoder in resnet.RESNETS:

@@ -154,7 +154,10 @@ def read(trial: Trial, seeds: Iterable[int], root: pathlib.Path) -> Outcome:
       ConfigurationError: If a run has no kNN accuracy on training images.
     """
     runs = {seed: records.read_run(run_folder.of_seed(trial.folder(root), seed)) for seed in seeds}
-    scores = {seed: measured.training_accuracy([one]) for seed, one in runs.items()}
+    scores = {
+        seed: measured.select({seed: one}, measured.MONITORED).with_failures()
+        for seed, one in runs.items()
+    }
     if any(map(math.isnan, scores.values())):
         raise ConfigurationError(
             "trials are compared by kNN on training images: that needs training images with "

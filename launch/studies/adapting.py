@@ -69,18 +69,18 @@ def adapting(at: At) -> Experiment:
     part of scales and offsets. From scratch, DCCO trains its default encoder with its default
     preset on the same clients.
     """
-    divided, classes, _, _, rates = _DATA[at.data]
+    of_data = _DATA[at.data]
     cells = [
         _run(at, row, row.lower(), rate, "raw_pixels" if row == "DCCO" else "")
-        for row, rate in zip(_METHODS, rates, strict=True)
+        for row, rate in zip(_METHODS, of_data.rates, strict=True)
     ]
     cells.append(cell(
         "scratch", "--flagfile=launch/presets/case_folder/dcco.flags", f"--dataset={at.data}",
-        divided.replace("--image_size=96", ""), at.length(),
+        of_data.clients.replace("--image_size=96", ""), at.length(),
         "--labels_per_class=5 --label_draws=20 --baselines=",
     ))  # fmt: skip
     rows = {AS_IT_IS: "dcco", **{row: row.lower() for row in _METHODS}, SCRATCH: "scratch"}
-    tables = {key: _table(metric, 5 * classes, rows) for key, metric in _METRICS.items()}
+    tables = {key: _table(metric, 5 * of_data.classes, rows) for key, metric in _METRICS.items()}
     statements = [
         say(shown, "helps", f"{row} improves the pretrained encoder ({shown.columns[0]})",
             above(row, AS_IT_IS, shown.columns[0]))

@@ -1,6 +1,5 @@
 """Loaders: digits, prepared TFDS sets, and the errors for missing data."""
 
-import dataclasses
 import json
 import pathlib
 import random
@@ -14,7 +13,7 @@ import sklearn.datasets
 
 from datasets import catalog
 from datasets.errors import DatasetError
-from datasets.image_dataset import ImageDataset, Split, hold_out, resize, without_test
+from datasets.image_dataset import Split, hold_out, resize
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data"
 
@@ -63,20 +62,6 @@ def test_hold_out_keeps_order_and_everything():
     assert np.bincount(held.labels + 1).tolist() == [1, 2, 2]
     assert sorted([*rest.example_ids, *held.example_ids]) == list(range(25))
     assert np.all(np.diff(rest.example_ids) > 0)
-
-
-def test_cases_are_held_out_whole_and_choices_need_no_test_images():
-    labels, cases = np.array([0, 1] * 10, np.int32), np.repeat([f"c{i}" for i in range(10)], 2)
-    split = Split(np.zeros((20, 1, 1, 1), np.uint8), labels, np.arange(20), cases.astype(object))
-    rest, held = hold_out(split, 0.2)
-    assert {*rest.case_ids}.isdisjoint(held.case_ids)
-    assert len(held) == 4
-    dataset = ImageDataset("cases", split, split.take(np.arange(3)), ("a", "b"))
-    chosen_on = without_test(dataset)
-    assert {*chosen_on.train.example_ids} == {*rest.example_ids}
-    assert {*chosen_on.test.example_ids} == {*held.example_ids}
-    validated = without_test(dataclasses.replace(dataset, validation=held))
-    assert (len(validated.train), validated.test, validated.validation) == (20, held, None)
 
 
 def test_split_refuses_other_shapes_and_types():

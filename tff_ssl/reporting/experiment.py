@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tff_ssl.reporting.measured import Selector
+from tff_ssl.reporting.measured import MONITORED, Selector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +87,8 @@ class Experiment:
     #: Names of cells by the name of a choice between them: of one setting at several learning
     #: rates, the tables show the best cell on training images.
     choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    #: Figure whose mean over seeds decides the choices; None for the kNN accuracy on training
-    #: images.
-    chosen_by: Selector | None = None
+    #: Figure on training images whose mean over seeds decides the choices.
+    chosen_by: Selector = MONITORED
     #: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
     #: learning curves are drawn, too; `round` stands for the number of rounds.
     costs: Mapping[str, str] = dataclasses.field(default_factory=dict)

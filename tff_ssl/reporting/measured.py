@@ -13,7 +13,8 @@ from tff_ssl.reporting.records import Run
 
 ROUND = "round"  # Name of the number of rounds among the costs of a curve.
 # Protocol of a `Selector` of a field of `records.summarize_training`; or of `knn_last`, the
-# monitor's last accuracy, or `knn_lost`, the drop to it from the best one.
+# monitor's last accuracy, `knn_lost`, the drop to it from the best one, or `knn_encoder`
+# (`MONITORED`).
 TRAINING = "training"
 # Figures that results of earlier versions lack, where they count as not measured.
 _LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
@@ -53,21 +54,9 @@ class Selector(NamedTuple):
     dataset: str | None = None  #: Data set of the evaluation; None for any.
 
 
-def training_accuracy(runs: Sequence[Run]) -> float:
-    """The mean kNN accuracy of a cell's evaluated encoders on training images, in [0, 1], or NaN.
-
-    An encoder is that of the run's last evaluation, or of the best with `--encoder_round=best` (see
-    `launch.pretrain`). A training that diverged counts as 0.
-    """
-    accuracies = []
-    for run in runs:
-        curve = [accuracy for _, accuracy in run.summary.get("knn", [])]
-        if run.failure:
-            accuracies.append(0.0)
-        elif curve:
-            best = run.summary.get("flags", {}).get("encoder_round") == "best"
-            accuracies.append(max(curve) if best else curve[-1])
-    return float(np.mean(accuracies)) if accuracies else math.nan
+#: The kNN accuracy on training images of a run's evaluated encoder: of its last evaluation, or of
+#: the best with `--encoder_round=best` (see `launch.pretrain`).
+MONITORED = Selector(TRAINING, metric="knn_encoder")
 
 
 def select(runs: Mapping[int, Run], selector: Selector) -> Value:
@@ -98,10 +87,13 @@ def _figure_of_run(run: Run, selector: Selector) -> float | None:
 
 
 def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The summary of a training, with `knn_last` and `knn_lost` if it was monitored."""
+    """The summary of a training, with what follows from its kNN accuracies if it has any."""
     curve = [accuracy for _, accuracy in summary.get("knn", ())]
-    ends = {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1]} if curve else {}
-    return {**summary, **ends}
+    if not curve:
+        return summary
+    best, last = max(curve), curve[-1]
+    of_encoder = best if summary.get("flags", {}).get("encoder_round") == "best" else last
+    return {**summary, "knn_last": last, "knn_lost": best - last, "knn_encoder": of_encoder}
 
 
 def matches(entry: Mapping[str, Any], selector: Selector) -> bool:

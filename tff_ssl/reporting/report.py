@@ -39,8 +39,6 @@ def choose_cells(records: Records, experiment: Experiment) -> dict[str, str]:
 def _training_accuracies(
     records: Records, experiment: Experiment, cells: Sequence[str]
 ) -> dict[str, float]:
-    if experiment.chosen_by is None:
-        return {cell: measured.training_accuracy(records.of_cell(cell)) for cell in cells}
     return {
         cell: measured.select(records.runs.get(cell, {}), experiment.chosen_by).with_failures()
         for cell in cells
@@ -49,7 +47,7 @@ def _training_accuracies(
 
 def choice_grid(records: Records, experiment: Experiment) -> Grid:
     """Formats the choices that have been made: the cells' accuracies, and the chosen cell."""
-    probe = "kNN accuracy" if experiment.chosen_by is None else "linear probe"
+    probe = "kNN accuracy" if experiment.chosen_by == measured.MONITORED else "linear probe"
     grid = [["choice", f"{probe} on training images (%)", "chosen"]]
     for choice, cell in choose_cells(records, experiment).items():
         accuracies = _training_accuracies(records, experiment, experiment.choices[choice])
