@@ -43,7 +43,7 @@ _CONFIDENCE = 0.95
 def main(config: AuditConfig) -> None:
     from tff_ssl.aggregation import differential_privacy
     from tff_ssl.analysis import privacy_audit
-    from tff_ssl.runtime import local_worker
+    from tff_ssl.runtime import start
 
     folder = output_folder.choose(config.output.output_dir, "privacy_audit")
     noise, rate = config.dp_noise_multiplier, config.sampling_rate
@@ -58,7 +58,7 @@ def main(config: AuditConfig) -> None:
         f"{delta:.2g}\nresults go to {folder}/",
         flush=True,
     )
-    with local_worker.start():
+    with start():
         audited = privacy_audit.audit_dcco(config.canaries, config.rounds, rate, mean, config.seed)
     right = privacy_audit.right_guesses(audited, guesses)
     bound = privacy_audit.epsilon_lower_bound(config.canaries, guesses, right, delta, _CONFIDENCE)

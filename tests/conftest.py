@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As `launch.options.app` sets it.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As `tff_ssl` sets it.
 # As many processes of tests as cores: threads of BLAS would wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -11,7 +11,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     for name in (
         "tensorflow", "tensorflow_federated", "tff_ssl.algorithms.registry",
-        "tff_ssl.runtime.local_worker", "launch.runs.federated", "launch.pages.run_page",
+        "tff_ssl.runtime.in_process", "launch.runs.federated", "launch.pages.run_page",
         "sklearn.linear_model", "sklearn.manifold", "sklearn.neighbors",
     ):  # fmt: skip
         importlib.import_module(name)

@@ -147,10 +147,17 @@ def _value(values: Mapping[str, Any], name: str) -> Any:
     return values[name]
 
 
-def load(folder: str | os.PathLike[str], lite: bool = False) -> Package:
+def load(
+    folder: str | os.PathLike[str], lite: bool = False, optimize_graphs: bool = True
+) -> Package:
     """Loads a package, whose files must be those that its manifest has digests of.
 
-    With `lite`, `work` runs the LiteRT model `client.tflite`, as a phone does.
+    Args:
+      folder: Folder of the package.
+      lite: Whether `work` runs the LiteRT model `client.tflite`, as a phone does.
+      optimize_graphs: Whether TensorFlow optimizes the graphs of this process. That takes 2 to 3 s
+        at the first call, and changes the last digits; without it, results on a CPU are those of
+        the simulation to the last bit.
 
     Raises:
       ValueError: The folder holds no package, one of another version, or a damaged one.
@@ -165,4 +172,6 @@ def load(folder: str | os.PathLike[str], lite: bool = False) -> Package:
                 raise ValueError(f"{folder / name} has changed since the package was written")
     except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{folder} holds no client package, or a damaged one: {error}") from error
+    if not optimize_graphs:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     return Package(folder, manifest, lite)

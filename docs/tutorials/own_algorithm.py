@@ -105,7 +105,7 @@ print("weights of a client's state:", len(algorithm.initial_client_state(0).proj
 # Training
 # --------
 # ``next`` takes the server's state, the clients' states and the clients' data. It returns the new
-# states and metrics. A private TFF worker computes it.
+# states and metrics. TensorFlow computes it in this process.
 
 losses = []
 with tff_ssl.runtime.start():

@@ -169,21 +169,21 @@ def federated_round(
     seed: int,
     scratch: str,
     folds: bool = True,
-    runtime: Literal["worker", "in_process"] = "worker",
+    runtime: Literal["auto", "worker", "in_process"] = "auto",
 ) -> Generator[dict[str, int], None, None]:
     """Rounds of a federated algorithm, as `launch.pretrain` runs them.
 
     Args:
       hyperparameters: Hyperparameters that differ from the algorithm's defaults.
       folds: Whether clients are folded into one group where the algorithm allows that.
-      runtime: What computes the rounds.
+      runtime: What computes the rounds; see `tff_ssl.runtime.start`.
 
     Yields:
       The bytes that each client receives and sends in a round.
     """
     quiet()
     from tff_ssl.algorithms import registry
-    from tff_ssl.runtime import in_process, local_worker
+    from tff_ssl.runtime import start
     from tff_ssl.templates import message_sizes
 
     name, objective, clients, samples, *_ = work
@@ -193,8 +193,7 @@ def federated_round(
     built, data = build(path, name, hyperparameters, settings, seed, objective=objective)
     run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
-    start: Any = in_process.start if runtime == "in_process" else local_worker.start
-    with start(built.default_concurrent_calls()):
+    with start(runtime, built.default_concurrent_calls()):
         for state in states(simulation, seed):
             simulation.on_checkpoint(state)  # Deletes the clients' old states.
             yield {
@@ -251,7 +250,7 @@ def hetero_aggregation(
 
     from tff_ssl.algorithms import hetero_ssfl
     from tff_ssl.kinds.heterogeneous import simulation
-    from tff_ssl.runtime import local_worker
+    from tff_ssl.runtime import start
     from tff_ssl.simulation import state_files
     from tff_ssl.templates.task import Population
 
@@ -272,9 +271,9 @@ def hetero_aggregation(
 
     @tff.tensorflow.computation(mean_kernel.type_signature.parameter)
     def aggregate(paths):
-        return tf.linalg.norm(mean_kernel(paths))  # The factor stays in the worker, as in a round.
+        return tf.linalg.norm(mean_kernel(paths))  # The factor is not read, as in a round.
 
-    with local_worker.start(os.cpu_count()):
+    with start(max_concurrent_calls=os.cpu_count()):
         yield
         while True:
             aggregate(paths)

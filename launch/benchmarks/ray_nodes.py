@@ -61,7 +61,7 @@ def rounds_on_nodes(
       The number of nodes.
     """
     programs.quiet()
-    from tff_ssl.runtime import local_worker, ray_nodes
+    from tff_ssl.runtime import ray_nodes, start
     from tff_ssl.runtime.sliced_rounds import Slicing
 
     store = pathlib.Path(folder) / "clients.sqlite"
@@ -72,7 +72,7 @@ def rounds_on_nodes(
     data = stored.group_batch_computation
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
-    with nodes_or_none as nodes, local_worker.start():
+    with nodes_or_none as nodes, start():
         slicing = Slicing(nodes, stored.client_sizes(), clients) if nodes is not None else None
         for _ in programs.states(run.simulate(data, store.parent, slicing), seed):
             yield {"nodes": len(nodes or ())}

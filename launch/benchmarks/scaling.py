@@ -67,7 +67,7 @@ def rounds_of_population(
     """
     programs.quiet()
     from datasets import client_store
-    from tff_ssl.runtime import local_worker
+    from tff_ssl.runtime import start
     from tff_ssl.simulation.checkpoints import Checkpoints
     from tff_ssl.simulation.packing import pack
 
@@ -81,7 +81,7 @@ def rounds_of_population(
     built, data = programs.build(path, "dcco", {}, model, seed, _SMALL_IMAGE)
     run = built.plan_run(setting)
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
-    with local_worker.start():
+    with start():
         rounds = programs.states(simulation, seed)
         packed, checkpoints = pack(next(rounds)), Checkpoints(path.with_suffix(".checkpoints"))
         saving = _seconds(lambda: checkpoints.save(packed, 1))

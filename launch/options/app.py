@@ -15,9 +15,6 @@ from typing import Any, NamedTuple
 
 # Set before TensorFlow is imported: its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# By default, TensorFlow uses oneDNN's convolutions only on processors with AVX-512's instructions
-# for neural networks. They are faster on older ones, too.
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 from absl import flags, logging
 

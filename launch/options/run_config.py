@@ -208,11 +208,11 @@ class RuntimeConfig:
         it. A group is computed like one client, which is much faster and gives the same result up
         to rounding. 0: clients are not folded.
       max_concurrent_calls: Number of clients or groups computed at the same time; -1 for all.
-        Default: four per core (two with --runtime=in_process), or one per core if clients keep a
-        state between rounds.
-      runtime: worker: TFF's worker, a process of its own that uses the CPU only. in_process:
-        TensorFlow in the program's process, which uses a GPU if there is one. auto: in_process with
-        a GPU, otherwise worker. With --ray, that of the nodes.
+        Default: two per core (four with --runtime=worker), or one per core if clients keep a state
+        between rounds.
+      runtime: in_process: TensorFlow in the program's process, which uses a GPU if there is one.
+        worker: TFF's worker, a process of its own that uses the CPU only. auto: worker with
+        --round_timeout, which needs it, otherwise in_process. With --ray, that of the nodes.
       deterministic: On a GPU, only use algorithms that give the same result in every run, so that
         runs repeat and resume bit for bit, as they do on a CPU without this flag. Slower.
       xla: Compile the training of the model with XLA, so that a GPU starts fewer operations; needs

@@ -38,7 +38,7 @@ from tff_ssl.templates.task import Population
 _DEFAULT_SLICES = 16  # With `--ray`.
 # Flags of a run whose rounds are not computed again.
 ALONE = {
-    "ray": None, "slices": None, "round_timeout": None, "runtime": "worker", "xla": False,
+    "ray": None, "slices": None, "round_timeout": None, "runtime": "auto", "xla": False,
 }  # fmt: skip
 
 

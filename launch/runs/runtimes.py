@@ -45,16 +45,14 @@ def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
         return worker._replace(description="the processes of Ray's nodes")
     if config.runtime == "worker":
         return worker
-    gpu = devices.find_gpu()
-    if config.runtime == "auto" and gpu is not None and round_timeout is not None:
+    if round_timeout is not None:
         return worker._replace(description=f"{worker.description}: --round_timeout needs it")
+    gpu = devices.find_gpu()
     if gpu is not None:
         _announce_compiling()
         repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
         arithmetic = f"{devices.products(gpu)} products, {repeats}"
         return Chosen("in_process", f"this process, on {gpu}; {arithmetic}", gpu)
-    if config.runtime == "auto":
-        return worker
     devices.start_unoptimized()
     return Chosen("in_process", "this process, on the CPU")
 

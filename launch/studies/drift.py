@@ -47,7 +47,7 @@ class DriftConfig(ScriptConfig):
 
 def main(args: DriftConfig) -> None:
     from launch.options import defaults
-    from tff_ssl.runtime import local_worker
+    from tff_ssl.runtime import start
 
     args = defaults.resolve(args, args.objective)
     settings = [
@@ -67,7 +67,7 @@ def main(args: DriftConfig) -> None:
     )
     print(f"{'rate':>8}{'batch':>7}{'steps':>7}{'means':>8}{'distance':>11}{'cosine':>9}")
     rows = []
-    with local_worker.start():
+    with start():
         for setting, drift in _measure(settings, args):
             size = setting["batch_size"] or "all"
             means = "follow" if setting["means_follow"] else "held"

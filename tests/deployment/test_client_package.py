@@ -177,9 +177,9 @@ def test_a_client_that_is_missing_in_the_second_stage(written):
     """Its statistics count, and the others' updates stand for its own, as in the simulation."""
     _, package, algorithm, server, _ = written("dcco")
     state = package.initial_state()
-    state, _ = run_stage(package, "statistics", state, [{}] * 3)
-    state, metrics = run_stage(package, "update", state, [{}] * 3, clients=(0, 2))
     with tff_ssl.runtime.start("in_process"):
+        state, _ = run_stage(package, "statistics", state, [{}] * 3)
+        state, metrics = run_stage(package, "update", state, [{}] * 3, clients=(0, 2))
         output = algorithm.stages["statistics"].next(server, CLIENTS)
         output = algorithm.stages["update"].next(output.state, [CLIENTS[0], CLIENTS[2]])
     assert_equal(state, output.state)

@@ -43,11 +43,14 @@ RUNS = {
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["in_process", "worker"])
 @pytest.mark.parametrize("algorithm", RUNS)
-def test_a_run_that_is_killed_at_random_moments_equals_one_that_is_not(algorithm, tmp_path):
+def test_a_run_that_is_killed_at_random_moments_equals_one_that_is_not(
+    algorithm, runtime, tmp_path
+):
     whole, folder, temporary = (tmp_path / name for name in ("whole", "killed", "temporary"))
     temporary.mkdir()
-    flags = [f"--algorithm={algorithm}", *COMMON, *RUNS[algorithm]]
+    flags = [f"--algorithm={algorithm}", f"--runtime={runtime}", *COMMON, *RUNS[algorithm]]
     expected = run("pretrain", *flags, f"--output_dir={whole}")
     assert expected.returncode == 0, expected.stderr
     chance = random.Random(f"{DAILY_SEED} {algorithm}")

@@ -169,13 +169,18 @@ def test_the_folder_of_a_run_is_not_taken_for_another_run(finished_run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "signal_number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+    ("signal_number", "runtime"),
+    [
+        (signal.SIGINT, "in_process"),
+        pytest.param(signal.SIGTERM, "in_process", marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, "worker", marks=pytest.mark.long),
+    ],
 )
-def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number):
+def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number, runtime):
     folder = tmp_path / "stopped"
     flags = [
-        "--encoder=tiny", "--rounds=500", "--checkpoint_every=400", "--eval_every=0",
-        f"--output_dir={folder}",
+        f"--runtime={runtime}", "--encoder=tiny", "--rounds=500", "--checkpoint_every=400",
+        "--eval_every=0", f"--output_dir={folder}",
     ]  # fmt: skip
     process = programs.start(
         command("pretrain", *flags),

@@ -27,9 +27,6 @@ from tff_ssl.runtime import eager_values, graph_functions, in_process
 # Relative to the largest weight. It is 1e-5 on a processor with AMX; on one without, two rounds of
 # FedProx differ by 1.6e-5, because the two runtimes come from different compilers.
 TOLERANCE = 3e-5
-# TensorFlow's optimizers fold constants, which reorders arithmetic. With them, these algorithms
-# differ from the worker's by up to 2e-5.
-UNOPTIMIZED = {"fedca", "feddecorr", "orchestra"}
 
 
 @pytest.fixture
@@ -65,11 +62,11 @@ def assert_close_metrics(folder, expected_folder):
                     assert float(row[column]) == pytest.approx(float(text), rel=3e-4, abs=1e-5)
 
 
-def compare(algorithm, stored, tmp_path, rounds=2, optimize=True, **options):  # noqa: F811
+def compare(algorithm, stored, tmp_path, rounds=2, **options):  # noqa: F811
     """Runs some rounds in both runtimes and asserts that they are equal."""
     there, here = tmp_path / "worker", tmp_path / "here"
     expected = train(simulate(algorithm, stored, there, **options), there, rounds)
-    with in_process.start(optimize=optimize):
+    with in_process.start():
         state = train(simulate(algorithm, stored, here, **options), here, rounds)
     assert type(state) is type(expected)
     assert_close(state, expected)
@@ -80,8 +77,8 @@ def compare(algorithm, stored, tmp_path, rounds=2, optimize=True, **options):  #
 @pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS, ("dcco", "denav")))
 def test_rounds_equal_those_of_the_worker(worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
     # Orchestra's k-means decides ties by the last digits: later rounds have other clusters.
-    rounds, optimize = 1 if name == "orchestra" else 2, name not in UNOPTIMIZED
-    compare(build(small_algorithm, name), stored, tmp_path, rounds, optimize)
+    rounds = 1 if name == "orchestra" else 2
+    compare(build(small_algorithm, name), stored, tmp_path, rounds)
 
 
 @pytest.mark.slow
@@ -165,9 +162,8 @@ def test_a_process_of_tff_learning(worker):
         return state, output.metrics
 
     expected = run()
-    for optimize in (True, False):
-        with in_process.start(optimize=optimize):
-            assert_close(run(), expected)
+    with in_process.start():
+        assert_close(run(), expected)
 
 
 def computations():

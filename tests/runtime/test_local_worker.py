@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import numpy as np
@@ -239,48 +238,12 @@ def test_the_relay_tells_what_is_forbidden_from_what_fails(monkeypatch, capsys, 
     assert capsys.readouterr().out == f"{line}\n"
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_waiting_for_a_stopped_worker_is_said_once(monkeypatch, caplog):
-    monkeypatch.setattr(local_worker, "_PATIENCE_SECONDS", 1.0)
-    monkeypatch.setattr(local_worker, "_ANSWER_SECONDS", 1.0)
-    with local_worker.start() as worker:
-        assert add_one(1) == 2
-        caplog.clear()  # The first call may have taken longer than the short patience.
-        pid = worker_pid(worker.relay_pid)
-        os.kill(pid, signal.SIGSTOP)
-        results = []
-        thread = threading.Thread(target=lambda: results.append(worker.context.invoke(add_one, 4)))
-        thread.start()
-        try:
-            assert wait_until(lambda: "waiting for TFF's worker" in caplog.text)
-            time.sleep(3)  # Long enough for a second line, which must not come.
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        thread.join(600)
-    assert results == [5]
-    assert caplog.text.count("waiting for TFF's worker") == 1
-    assert f"the child of process {worker.relay_pid}" in caplog.text
-
-
 def test_a_lost_worker_is_an_error_and_not_a_hang():
     with local_worker.start() as worker:
         assert add_one(1) == 2
         os.kill(worker_pid(worker.relay_pid), signal.SIGKILL)
         with pytest.raises(WorkerLostError, match="worker ended"):
             add_one(1)
-
-
-@pytest.mark.parametrize(("of_the_user", "expected"), [(None, "1"), ("0", "0")])
-def test_the_worker_has_fast_convolutions_unless_the_user_forbids_them(
-    monkeypatch, of_the_user, expected
-):
-    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
-    if of_the_user is not None:
-        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", of_the_user)
-    with local_worker.start() as worker:
-        process = psutil.Process(worker_pid(worker.relay_pid))
-        assert process.environ()["TF_ENABLE_ONEDNN_OPTS"] == expected
 
 
 @pytest.mark.usefixtures("own_temporary_folder")

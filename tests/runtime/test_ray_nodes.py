@@ -110,7 +110,7 @@ def mentions(process, folder):
 def test_nodes_that_compute_in_their_own_processes(worker, small_algorithm, stored, tmp_path):  # noqa: F811
     algorithm = build(small_algorithm, "dcco")
     expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
-    with ray_nodes.ray_nodes("local:2", [stored.path], runtime="in_process") as running:
+    with ray_nodes.ray_nodes("local:2", [stored.path]) as running:
         assert all(facts.worker_pid == facts.pid for facts in running.facts())
         assert {facts.device for facts in running.facts()} == {"CPU"}
         found = train(simulate(algorithm, stored, tmp_path / "b", running), tmp_path / "b")
@@ -120,11 +120,11 @@ def test_nodes_that_compute_in_their_own_processes(worker, small_algorithm, stor
 @pytest.mark.parametrize(
     ("cpus", "gpus", "per_machine", "runtime", "expected"),
     [
-        (16, 0, 1, "auto", [0.0]),
-        (16, 4, 1, "auto", [1.0] * 4),
+        (16, 0, 1, "in_process", [0.0]),
+        (16, 4, 1, "in_process", [1.0] * 4),
         (16, 4, 1, "worker", [0.0]),
-        (2, 1, 2, "auto", [0.5, 0.5]),
-        (2, 4, 1, "auto", [1.0, 1.0]),
+        (2, 1, 2, "in_process", [0.5, 0.5]),
+        (2, 4, 1, "in_process", [1.0, 1.0]),
     ],
 )
 def test_nodes_share_the_gpus_of_their_machine(
@@ -143,7 +143,7 @@ def test_nodes_share_the_gpus_of_their_machine(
 
 @pytest.fixture(scope="module")
 def nodes(stored):  # noqa: F811
-    with ray_nodes.ray_nodes("local:2", [stored.path]) as running:
+    with ray_nodes.ray_nodes("local:2", [stored.path], runtime="worker") as running:
         yield running
         last = [Processes(facts) for facts in running.facts()]
     for processes in last:

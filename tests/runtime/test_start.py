@@ -7,9 +7,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import runtime
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.runtime import devices, in_process, local_worker
-
-GPU = devices.Gpu("NVIDIA H200", (9, 0), None)
+from tff_ssl.runtime import in_process, local_worker
 
 
 @pytest.mark.slow
@@ -18,17 +16,15 @@ def test_the_example_of_the_docstring():
 
 
 @pytest.mark.parametrize(
-    ("asked", "gpu", "seconds", "chosen"),
+    ("asked", "seconds", "chosen"),
     [
-        ("auto", None, None, "worker"),
-        ("auto", GPU, None, "in_process"),
-        ("auto", GPU, 60.0, "worker"),
-        ("worker", GPU, None, "worker"),
-        ("in_process", None, None, "in_process"),
+        ("auto", None, "in_process"),
+        ("auto", 60.0, "worker"),
+        ("worker", None, "worker"),
+        ("in_process", None, "in_process"),
     ],
 )
-def test_choice(monkeypatch, asked, gpu, seconds, chosen):
-    monkeypatch.setattr(devices, "find_gpu", lambda: gpu)
+def test_choice(monkeypatch, asked, seconds, chosen):
     for module, name in ((local_worker, "worker"), (in_process, "in_process")):
         monkeypatch.setattr(module, "start", lambda *_, name=name, **__: name)
     assert runtime.start(asked, call_seconds=seconds) == chosen

@@ -78,5 +78,6 @@ def test_later_rounds_compile_nothing(project_root, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # The last micro-batch has 1 to 4 images, the others 4. For each size, XLA compiles statistics,
-    # the encodings with what the gradient needs, and the gradient.
-    assert [int(line) for line in done.stdout.split()] == [6, 9, 12, 12, 12, 12, 12, 12]
+    # the encodings with what the gradient needs, and the gradient. The first round compiles one
+    # function more, which TensorFlow's optimization of graphs would have merged with another.
+    assert [int(line) for line in done.stdout.split()] == [7, 10, 13, 13, 13, 13, 13, 13]

@@ -28,9 +28,9 @@ def start(
     `federated_context` for programs of `tff.program`. At the end, the context of before is back.
 
     Args:
-      runtime: `worker`, a process of its own on the CPU (`local_worker.start`); `in_process`, this
-        process, on a GPU if TensorFlow has one (`in_process.start`); or `auto`, which is
-        `in_process` with a GPU and without `call_seconds`, and otherwise `worker`.
+      runtime: `in_process`, this process, on a GPU if TensorFlow has one (`in_process.start`);
+        `worker`, a process of its own on the CPU (`local_worker.start`); or `auto`, which is
+        `worker` with `call_seconds`, and otherwise `in_process`.
       max_concurrent_calls: Number of clients that may compute at the same time; None for a number
         that fits the cores.
       call_seconds: Time limit of a computation in seconds, which only a worker can keep; None for
@@ -39,11 +39,10 @@ def start(
     Raises:
       ConfigurationError: If the runtime cannot do what is asked for.
     """
-    from tff_ssl.runtime import devices, in_process, local_worker
+    from tff_ssl.runtime import in_process, local_worker
 
     if runtime == "auto":
-        has_gpu = devices.find_gpu() is not None
-        runtime = "in_process" if has_gpu and call_seconds is None else "worker"
+        runtime = "in_process" if call_seconds is None else "worker"
     if runtime == "worker":
         return local_worker.start(max_concurrent_calls, call_seconds=call_seconds)
     if runtime != "in_process" or call_seconds is not None:

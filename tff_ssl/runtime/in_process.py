@@ -1,8 +1,9 @@
 """Runs TFF computations in this process, on TensorFlow's devices.
 
-TFF 0.87 sends every computation to a worker process that is built without CUDA. Here TensorFlow
-runs them in this process: on a GPU where it has one, otherwise on the CPU. Everything on TFF's side
-is public interface: `tff.framework.Executor`, `ExecutorFactory` and the execution contexts.
+By default, TFF 0.87 sends every computation to a worker process that is built without CUDA. Here
+TensorFlow runs them in this process: on a GPU where it has one, otherwise on the CPU. Nothing has
+to be started, and nothing listens on a port. Everything on TFF's side is public interface:
+`tff.framework.Executor`, `ExecutorFactory` and the execution contexts.
 
     from tff_ssl.runtime import in_process
 
@@ -83,16 +84,18 @@ class InProcess:
 
 
 @contextlib.contextmanager
-def start(max_concurrent_calls: int | None = None, optimize: bool = True) -> Iterator[InProcess]:
+def start(max_concurrent_calls: int | None = None) -> Iterator[InProcess]:
     """Runs the TFF computations of the `with` block in this process.
+
+    On a CPU, TensorFlow runs the graphs as they are: to optimize them would take 2 to 3 s in the
+    first round, and later rounds would not be faster.
 
     Args:
       max_concurrent_calls: See `InProcess`.
-      optimize: Whether TensorFlow optimizes graphs, which takes 2 to 3 s at a round's first call.
-        Without it, rounds are up to a third slower, and closer to those of TFF's worker.
     """
     running = InProcess(max_concurrent_calls)
-    graphs = contextlib.nullcontext() if optimize else devices.unoptimized_graphs()
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    graphs = contextlib.nullcontext() if on_gpu else devices.unoptimized_graphs()
     try:
         with graphs, tff.framework.get_context_stack().install(running.context):
             yield running

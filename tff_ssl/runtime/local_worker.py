@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +25,6 @@ _LOG = logging.getLogger(__name__)
 _CHANNEL_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 _LOG_TAIL_BYTES = 2000
 _SOCKET_NAME = "worker.sock"
-# Seconds after which a call is checked, and within which a worker that is not stopped answers.
-_PATIENCE_SECONDS, _ANSWER_SECONDS = 50.0, 10.0
 
 
 class LocalWorker:
@@ -39,7 +36,6 @@ class LocalWorker:
       open_port: The TCP port on which anyone on the network can reach the worker if the system
         forbids a private network; otherwise None.
       relay_pid: Process id of the relay, the worker's parent.
-      calls: Calls to the worker that have not returned -> the time of their start, in seconds.
       folder: Path of the socket's folder, which only this user can open. It is deleted with its
         content when the worker ends.
     """
@@ -96,9 +92,6 @@ class LocalWorker:
             os.close(self._open_folder)
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        self.calls: dict[object, float] = {}
-        self._closed = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
         detector = _FailureDetector(self, call_seconds)
         self._factory = _RenewableFactory(grpc.intercept_channel(self._channel, detector))
         self.context, self.federated_context = contexts(
@@ -164,8 +157,7 @@ class LocalWorker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            # By default, TensorFlow uses oneDNN's faster convolutions on new processors only.
-            env={"TF_ENABLE_ONEDNN_OPTS": "1"} | os.environ | {"TF_CPP_MIN_LOG_LEVEL": "1"},
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "1"},
             # Ctrl-C must reach only this process, which then ends the worker.
             start_new_session=True,
         )
@@ -199,26 +191,6 @@ class LocalWorker:
             return error.code() not in no_answer
         return True
 
-    def _watch(self) -> None:
-        """Warns once for each long call during which the worker has stopped answering."""
-        warned = None
-        while not self._closed.wait(_PATIENCE_SECONDS / 10):
-            oldest = min(self.calls.copy().items(), key=lambda call: call[1], default=None)
-            if oldest is None or oldest == warned:
-                continue
-            waited = time.monotonic() - oldest[1]
-            if waited < _PATIENCE_SECONDS or self.answers(_ANSWER_SECONDS):
-                continue
-            if oldest[0] in self.calls and not self._closed.is_set():
-                warned = oldest
-                _LOG.warning(
-                    "waiting for TFF's worker (the child of process %d), which has not answered "
-                    "for %.0f s: it was stopped, or the machine is overloaded; --round_timeout "
-                    "would restart it",
-                    self.relay_pid,
-                    waited + _ANSWER_SECONDS,
-                )
-
     def kill(self) -> None:
         """Ends the worker even if it is frozen; only for a process that ends right afterwards."""
         self._relay.kill()  # The system then ends the worker.
@@ -226,7 +198,6 @@ class LocalWorker:
 
     def close(self) -> None:
         """Ends the worker, waits for its end and deletes its folder."""
-        self._closed.set()
         self._channel.close()
         assert self._relay.stdin is not None
         self._relay.stdin.close()
@@ -250,12 +221,7 @@ class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
 
     def intercept_unary_unary(self, continuation, client_call_details, request):
         details = client_call_details._replace(timeout=self._call_seconds)
-        key = object()
-        self._worker.calls[key] = time.monotonic()
-        try:
-            call = continuation(details, request)
-        finally:
-            del self._worker.calls[key]
+        call = continuation(details, request)
         if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             self._worker.restart()
             raise ClientTimeoutError(

@@ -83,8 +83,8 @@ class RayNodes:
           max_concurrent_calls: Limit of each node; see `local_worker.LocalWorker`.
           call_seconds: Time limit of a slice in seconds; see `local_worker.LocalWorker`.
           runtime: worker: nodes have TFF's worker, on the CPU. in_process: they compute in their
-            own processes, on the GPUs of their machine, which they share. auto: in_process on
-            machines with GPUs, unless there is a time limit.
+            own processes, on the GPUs of their machine, which they share. auto: worker with a time
+            limit, otherwise in_process.
 
         Raises:
           ConfigurationError: If a file is missing or different on a node.
@@ -99,7 +99,9 @@ class RayNodes:
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
         private = local_worker.private_is_required()
         self._worker_arguments = (max_concurrent_calls, call_seconds, private)
-        self._runtime = "worker" if runtime == "auto" and call_seconds is not None else runtime
+        if runtime == "auto":
+            runtime = "in_process" if call_seconds is None else "worker"
+        self._runtime = runtime
         self._programs: dict[bytes, Any] = {}
         self._nodes: list[_Node] = []
         self._machines_queried = -_MACHINES_SECONDS
@@ -308,7 +310,7 @@ class RayNodes:
             "scheduling_strategy": on_machine,
         }
         share = (node.number, node.of)
-        own_process = self._runtime == "in_process" or node.gpus > 0
+        own_process = self._runtime == "in_process"
         node.actor = self._actor_class.options(**options).remote(
             share, *self._worker_arguments, own_process
         )

@@ -165,19 +165,20 @@ def test_the_flag_for_private_workers_reaches_all_child_processes(project_root, 
 
 
 @pytest.mark.parametrize(("of_the_user", "expected"), [(None, "1"), ("0", "0")])
-def test_scripts_ask_for_fast_convolutions_before_tensorflow_is_imported(
-    project_root, of_the_user, expected
+@pytest.mark.parametrize("module", ["tff_ssl", "launch.options.app"])
+def test_fast_convolutions_are_asked_for_before_tensorflow_is_imported(
+    project_root, module, of_the_user, expected
 ):
     environment = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
     if of_the_user is not None:
         environment["TF_ENABLE_ONEDNN_OPTS"] = of_the_user
     program = (
         "import os, sys\n"
-        "import launch.options.app\n"
+        "import MODULE\n"
         "print('tensorflow' in sys.modules, os.environ['TF_ENABLE_ONEDNN_OPTS'])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=project_root,
+        [sys.executable, "-c", program.replace("MODULE", module)], cwd=project_root,
         env=environment, capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     assert done.stdout.split() == ["False", expected]

@@ -13,7 +13,8 @@ H200 = devices.Gpu("NVIDIA H200", (9, 0), 143360)
 @pytest.mark.parametrize(
     ("runtime", "gpu", "round_timeout", "ray", "name", "words"),
     [
-        ("auto", None, None, None, "worker", "on the CPU"),
+        ("auto", None, None, None, "in_process", "this process, on the CPU"),
+        ("auto", None, 60.0, None, "worker", "on the CPU: --round_timeout needs it"),
         ("auto", H200, None, None, "in_process", "on NVIDIA H200, 140 GiB; TF32 products"),
         ("auto", H200, 60.0, None, "worker", "--round_timeout"),
         ("auto", H200, None, "local:2", "worker", "Ray's nodes"),

@@ -62,7 +62,7 @@ def _worker(node: dict[str, Any]) -> tuple[Any, Arrays]:
     if "worker" not in node:
         from tff_ssl import client
 
-        package = client.load(node["package"])
+        package = client.load(node["package"], optimize_graphs=False)
         return package.work, package.initial_memory()
     key = pathlib.Path(node["worker"] + ".key").read_bytes()
 

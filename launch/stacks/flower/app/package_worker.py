@@ -16,7 +16,7 @@ _LOST = (OSError, EOFError, AuthenticationError)
 
 
 def main(folder: str, socket: str) -> None:
-    package = client.load(folder)
+    package = client.load(folder, optimize_graphs=False)
     key = pathlib.Path(socket + ".key").read_bytes()
     with Listener(socket, "AF_UNIX", backlog=128, authkey=key) as listener:
         while True:

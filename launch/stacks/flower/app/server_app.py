@@ -30,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
     """Runs the rounds that are left."""
     folder = pathlib.Path(str(context.run_config["run"]))
     plan = json.loads((folder / "plan.json").read_text())
-    package = client.load(folder / "client")
+    package = client.load(folder / "client", optimize_graphs=False)
     clients = {int(node["id"]): node["clients"] for node in plan["nodes"]}
     nodes = Nodes(grid, context, clients, dict.fromkeys(clients, -1), plan["timeout"])
     state, metrics = _restore(folder, package, nodes)
