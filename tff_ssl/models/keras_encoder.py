@@ -110,11 +110,8 @@ class _KerasGraphs:
 
     def trace(self, image_shape: tuple[int, ...], training: bool) -> PureGraph:
         """The graph for images of a shape."""
-        name, expected = self._model.name, self._model.input_shape
-        if len(expected) != 4 or any(
-            e is not None and e != n for e, n in zip(expected[1:], image_shape, strict=True)
-        ):
-            raise ValueError(f"encoder {name} takes images of {expected[1:]}, not {image_shape}")
+        name = self._model.name
+        pure_graphs.check_shape(name, self._model.input_shape[1:], image_shape)
 
         def encode(images):
             x = images if self._preprocess is None else self._preprocess(images)
