@@ -40,7 +40,8 @@ def from_keras(
       batch_norm: `frozen`: batch norms use the model's moving averages, which become a part of
         their scales and offsets; these are trained. Every algorithm takes such a model. `local` and
         `global`: batch norms use the batch's statistics in training. Algorithms that keep batch
-        norm at the clients (FedBN, gossip) keep it with `local`, and average it with `global`.
+        norm at the clients (FedBN, and gossip with `batch_norm=local`) keep it with `local`, and
+        average it with `global`.
       preprocess: Function of images, float32 from -1 to 1, whose result the model takes; None if it
         takes these. For a model of pixels from 0 to 255: `lambda x: (x + 1) * 127.5`.
 
