@@ -272,7 +272,7 @@ def test_all_models_of_keras_applications_are_found():
         assert module.preprocess_input in (own or [applications.mobilenet_v3.preprocess_input])
 
 
-def test_random_weights_of_keras_applications_are_those_of_the_seed(dataset):
+def test_random_weights_of_keras_applications_are_those_of_the_seed(dataset, tmp_path):
     config = configs.run("--encoder=keras:MobileNetV3Small", "--view_size=32", "--projector=16")
     models = [model_options.build_model(dataset, config.model, "cco", seed=s) for s in (3, 3, 4)]
     first, again, other = (model.random_init(0).trainable[0].numpy() for model in models)
@@ -280,6 +280,13 @@ def test_random_weights_of_keras_applications_are_those_of_the_seed(dataset):
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.01
     assert not models[0].brings_weights
+    trained = tf.keras.applications.MobileNetV3Small(include_top=False, weights=None)
+    trained.save_weights(tmp_path / "weights.h5")
+    config = dataclasses.replace(config.model, init_from=str(tmp_path / "weights.h5"))
+    started = pretrained.start(models[0], config, 3)
+    np.testing.assert_array_equal(started.init(0).trainable[0], trained.trainable_weights[0])
+    # The untrained baseline has none of the weights of the file.
+    np.testing.assert_array_equal(started.random_init(0).trainable[0], first)
     own = configs.run(f"--encoder={__name__}:own_model", "--view_size=16")
     assert model_options.build_model(dataset, own.model, "cco").brings_weights
 
