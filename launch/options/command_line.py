@@ -5,7 +5,7 @@ from typing import Any
 
 from absl import flags
 
-from launch.options import data, known_names, resuming, settings
+from launch.options import data, known_names, presets, resuming, settings
 from launch.options.settings import Config
 from tff_ssl import named_code, whole_files
 from tff_ssl.errors import ConfigurationError
@@ -45,6 +45,8 @@ def parse(
             raise ConfigurationError(
                 f"--{name}={value} is a pipe or a device: name a file or a folder"
             )
+    if {"encoder", "init_from"} <= set(given) and not presets.given(argv, "encoder"):
+        given.remove("encoder")  # That of a preset gives way to that of the weights.
     config = settings.build(cls, {name: values[name].value for name in own}, given, script)
     known_names.check(config)
     named_code.add_by_user({name: values[name].value for name in given})

@@ -79,6 +79,16 @@ def test_mistakes_are_one_line(run, dataset, flags, words):
     assert "\n" not in str(error.value)
 
 
+def test_the_encoder_of_a_preset_gives_way_to_that_of_the_weights():
+    preset = "--flagfile=launch/presets/digits/dcco.flags"
+    config = configs.run(preset, "--init_from=efficientnet_lite0")
+    assert config.model.encoder == "small"
+    assert pretrained.resolve(config).model.encoder == "efficientnet_lite0"
+    config = configs.run(preset, "--init_from=efficientnet_lite0", "--encoder=small")
+    with pytest.raises(ConfigurationError, match="--encoder=small"):
+        pretrained.resolve(config)
+
+
 def test_weights_for_other_images(run):
     split = Split(np.zeros([4, 16, 16, 1], np.uint8), np.arange(4, dtype=np.int32), np.arange(4))
     grey = ImageDataset("toy", split, split, tuple("abcd"))
