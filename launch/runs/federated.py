@@ -323,7 +323,9 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
     if runtime.ray is None:
         return contextlib.nullcontext(InThisProcess() if runtime.slices else None)
     print(f"starting nodes: --ray={runtime.ray}", flush=True)
-    return ray_nodes.ray_nodes(runtime.ray, [store], calls, timeout, runtime.runtime)
+    return ray_nodes.ray_nodes(
+        runtime.ray, [store], calls, timeout, runtime.runtime, runtime.deterministic
+    )
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
