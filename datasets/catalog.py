@@ -49,6 +49,7 @@ _OWN = {
     "leaf": _Own(lambda root: Layout.CASES, array_files.check_leaf),
 }
 OWN = tuple(_OWN)
+ARRAYS = "arrays"  # Name of the images of a program, which cannot be read again.
 
 
 def names() -> dict[str, str]:
@@ -139,9 +140,14 @@ def load(
 
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
-        without `image_size`.
+        without `image_size`, or `ARRAYS`.
     """
     check_image_size(image_size)
+    if name == ARRAYS:
+        raise DatasetError(
+            "the images of this run were arrays of a program, which cannot be read again: name "
+            "images with --dataset and --data_dir"
+        )
     if name == "digits":
         return _load_digits(image_size)
     if is_own(name):

@@ -161,9 +161,7 @@ def read_in_batches(
         yield images
 
 
-def load(
-    listing: Listing, image_size: int | None = None, largest: int = LARGEST
-) -> ImageDataset:
+def load(listing: Listing, image_size: int | None = None, largest: int = LARGEST) -> ImageDataset:
     """Decodes all images.
 
     They become squares of `image_size` pixels (bilinear, antialiased), or have the size that

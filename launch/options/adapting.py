@@ -85,7 +85,7 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
 
 def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
     """Sets `--clients_per_round` for about 128 images a round, from the clients' sizes."""
-    is_own = catalog.is_own(config.data.dataset)
+    is_own = catalog.is_own(config.data.dataset) or config.data.dataset == catalog.ARRAYS
     if not is_own or "clients_per_round" in config.given or not sizes:
         return Adapted(config)
     wanted = max(int(np.ceil(ROUND_IMAGES / np.mean(sizes))), _LEAST_CLIENTS)

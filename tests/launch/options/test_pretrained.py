@@ -93,7 +93,9 @@ def test_photos_are_as_large_as_the_views_of_pretrained_weights(
     config = pretrained.resolve(configs.run(*flags))
     loaded = federated.load(settings.replace(config, objective="cco"))
     assert loaded.train.images.shape[1:] == ((side, side, 3) if side > 20 else (*sides, 3))
-    assert config.model.view_size == ((112 if "--view_size=112" in flags else 96) if start else None)
+    assert config.model.view_size == (
+        (112 if "--view_size=112" in flags else 96) if start else None
+    )
     printed = capsys.readouterr().out
     assert (f"are resized to {side}x{side}" in printed) == (side in (60, 96, 112, 32))
     assert ("note:" in printed and "--view_size=96" in printed) == (config.model.view_size == 96)
