@@ -33,7 +33,7 @@ def train(config: RunConfig) -> None:
     """Trains and evaluates the baseline, and writes the results."""
     config = pretrained.resolve(defaults.resolve(config, config.objective))
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
-    dataset = data.load_dataset(config.data)
+    dataset = data.load_dataset(config.data, pretrained.largest_photo(config))
     config = adapting.fit_evaluation(dataset, config).announced()
     device = runtimes.this_process(config.runtime)
     config, model, simulation, batches, images = _build(dataset, values, config)
