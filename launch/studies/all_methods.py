@@ -206,6 +206,13 @@ _DIVIDED = {
     "Dirichlet 0.1": "dirichlet",
     "clients of four images": "four_images",
 }
+# Rounds of algorithms whose rounds are single steps, or the training of a single client.
+_STEPS = {"dirichlet": 160, "four_images": 160}
+_OTHER_ROUNDS = {
+    "dcco": _STEPS,
+    "dcco_one_stage": _STEPS,
+    "denav": {"dirichlet": 200, "four_images": 400},
+}
 
 
 @study("The presets of every algorithm on CIFAR-10, at {scale} scale")
@@ -228,7 +235,9 @@ def cifar10_presets(at: At) -> Experiment:
         for clients in _DIVIDED.values():
             others = f"--flagfile=launch/presets/cifar10/{folder}/{clients}.flags"
             divided = "" if clients == "two_classes" else others  # The preset has the former.
-            cells.append(cell(f"{name}_{clients}", preset, divided, at.length()))
+            # Clients' presets have rounds of two epochs of all that take part.
+            rounds = at.length(_OTHER_ROUNDS.get(name, {}).get(clients))
+            cells.append(cell(f"{name}_{clients}", preset, divided, rounds))
     probe = Selector("linear", 5000)
     untrained = probe._replace(baseline="random_encoder")
     selectors = {f"{name}, untrained": untrained for name in registry.ALGORITHMS}
