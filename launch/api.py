@@ -74,7 +74,7 @@ class Run:
 def train(
     clients: Mapping[str, Any] | Sequence[Any] | tff.simulation.datasets.ClientData,
     algorithm: str = "dcco",
-    encoder: str | EncoderNetwork = "tiny",
+    encoder: str | EncoderNetwork | None = None,
     rounds: int | None = None,
     *,
     seed: int = 0,
@@ -94,7 +94,8 @@ def train(
         elements have an `image`. Whole numbers are from 0 to 255, floating-point numbers from 0
         to 1. A pair (images, labels) has class labels, which only supervised objectives read.
       algorithm: Name of the algorithm, or `package.module:ENTRY`.
-      encoder: Name of an encoder as for `--encoder`, or one of `tff_ssl.models.from_keras`.
+      encoder: Name of an encoder as for `--encoder`, or one of `tff_ssl.models.from_keras`. None
+        for that of `init_from`, or tiny.
       rounds: Number of rounds; None for the default preset's.
       seed: Seed of all randomness.
       folder: Folder for checkpoints and results. A run that was stopped there continues. None for a
@@ -108,8 +109,10 @@ def train(
       DatasetError: If the images are none.
     """
     dataset = _dataset(clients)
-    if not isinstance(encoder, str):
+    if encoder is not None and not isinstance(encoder, str):
         encoder = encoders.register(encoder)
+    if encoder is None and "init_from" not in options:
+        encoder = "tiny"
     scratch = None
     if folder is None:
         scratch = tempfile.TemporaryDirectory(prefix="tff_ssl_run_")
@@ -312,7 +315,7 @@ def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
 
 
 def _config(
-    algorithm: str, encoder: str, rounds: int | None, seed: int, options: Mapping[str, Any]
+    algorithm: str, encoder: str | None, rounds: int | None, seed: int, options: Mapping[str, Any]
 ) -> RunConfig:
     """The configuration of a run on arrays, whose cases are the clients.
 
@@ -326,7 +329,8 @@ def _config(
     }
     arguments = [f"--flagfile={preset}"] if preset else []
     arguments += [f"--dataset={catalog.ARRAYS}", "--partition=per_case"]
-    arguments += [f"--algorithm={algorithm}", f"--encoder={encoder}", f"--seed={seed}"]
+    arguments += [f"--algorithm={algorithm}", f"--seed={seed}"]
+    arguments += [] if encoder is None else [f"--encoder={encoder}"]
     arguments += [] if rounds is None else [f"--rounds={rounds}"]
     for name, value in options.items():
         if name in hyperparameters:

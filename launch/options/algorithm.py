@@ -97,9 +97,14 @@ def build(
     config, entry, values = chosen
     objective = config.objective
     model = model_options.build_model(
-        dataset, config.model, objective, predictor=entry.predictor, xla=config.runtime.xla
+        dataset,
+        config.model,
+        objective,
+        predictor=entry.predictor,
+        xla=config.runtime.xla,
+        seed=config.seed,
     )
-    model = pretrained.start(model, config.model)
+    model = pretrained.start(model, config.model, config.seed)
     spec = client_store.element_spec(
         dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=batched
     )

@@ -14,19 +14,25 @@ from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import ENCODERS, EncoderNetwork
 from tff_ssl.models.keras_encoder import BatchNorm
 
+IMAGENET = "imagenet"
 _OF_KERAS = "keras:"
 _registered: dict[str, EncoderNetwork] = {}
 _numbers = itertools.count()
 
 
-def register(network: EncoderNetwork) -> str:
-    """Gives an encoder of a program a name for `--encoder` in this process."""
-    name = f"own{next(_numbers)}:{network.name}"
+def register(network: EncoderNetwork, name: str | None = None) -> str:
+    """Gives an encoder of a program or of a file a name for `--encoder` in this process."""
+    name = name or f"own{next(_numbers)}:{network.name}"
     _registered[name] = network
     return name
 
 
-def find(name: str, norm: str, init_from: str | None = None) -> str | EncoderNetwork:
+def is_registered(name: str) -> bool:
+    """Whether `register` has given the name."""
+    return name in _registered
+
+
+def find(name: str, norm: str, seed: int = 0, init_from: str | None = None) -> str | EncoderNetwork:
     """The encoder, for `DualEncoder`.
 
     Args:
@@ -34,7 +40,9 @@ def find(name: str, norm: str, init_from: str | None = None) -> str | EncoderNet
         function that returns a Keras model or an encoder of one's own, or of `register`.
       norm: `--norm`. Batch norms of Keras use the batch's statistics with `batch`, and are frozen
         otherwise.
-      init_from: For Keras Applications, `imagenet` or a file of weights; None for random ones.
+      seed: Seed of the random weights of a Keras model.
+      init_from: `imagenet` for Keras Applications, or a file of weights for a Keras model, which
+        replace its random weights; None to keep these.
 
     Raises:
       ConfigurationError: If there is no such encoder.
@@ -46,21 +54,22 @@ def find(name: str, norm: str, init_from: str | None = None) -> str | EncoderNet
     if ":" in name:
         if not name.startswith(_OF_KERAS):
             named_code.check("encoder", name)
-        return _build(name, norm, init_from)
+        return _build(name, norm, seed, init_from)
     message = f"--encoder={name}: choose one of {', '.join(ENCODERS)}, keras:NAME, MODULE:FUNCTION"
     nearest = difflib.get_close_matches(name, ENCODERS, 1)
     raise ConfigurationError(message + (f" (did you mean {nearest[0]}?)" if nearest else ""))
 
 
 @functools.lru_cache(maxsize=8)
-def _build(name: str, norm: str, init_from: str | None) -> EncoderNetwork:
+def _build(name: str, norm: str, seed: int, init_from: str | None) -> EncoderNetwork:
     batch_norm: BatchNorm = "local" if norm == "batch" else "frozen"
-    tf.keras.utils.set_random_seed(0)  # Of random initial weights.
+    tf.keras.utils.set_random_seed(seed)
     if name.startswith(_OF_KERAS):
         constructor, module = _find_application(name)
-        model = _with_weights(constructor, init_from)
-        preprocess = module.preprocess_input
-        return from_keras(model, batch_norm, lambda x: preprocess((x + 1.0) * 127.5))
+        model, preprocess = _application(constructor, init_from), module.preprocess_input
+        network = from_keras(model, batch_norm, lambda x: preprocess((x + 1.0) * 127.5))
+        network.brings_weights = False
+        return network
     module_name, _, function = name.rpartition(":")
     try:
         built = getattr(importlib.import_module(module_name), function)()
@@ -71,45 +80,63 @@ def _build(name: str, norm: str, init_from: str | None) -> EncoderNetwork:
             f"--encoder={name}: module {module_name} has no function {function}"
         ) from error
     if isinstance(built, tf.keras.Model):
+        if init_from:
+            _load(built, init_from)
         return from_keras(built, batch_norm)
     if not all(hasattr(built, member) for member in ("specs", "init", "apply", "features")):
         raise ConfigurationError(
             f"--encoder={name} returns a {type(built).__name__}, and neither a Keras model nor an "
             "encoder with the methods specs, features, init and apply"
         )
+    if init_from:
+        raise ConfigurationError(
+            f"--init_from={init_from} is for a Keras model, and --encoder={name} returns a "
+            f"{type(built).__name__}"
+        )
     return built
 
 
 def _find_application(name: str) -> tuple[Any, Any]:
     """The constructor of Keras Applications, and the module with its `preprocess_input`."""
-    wanted = name.removeprefix(_OF_KERAS)
-    known: dict[str, Any] = {}
-    for module in map(
-        functools.partial(getattr, tf.keras.applications), dir(tf.keras.applications)
-    ):
-        if hasattr(module, "preprocess_input"):
-            known |= {found: module for found in dir(module) if found[0].isupper()}
+    wanted, applications = name.removeprefix(_OF_KERAS), tf.keras.applications
+    known = [member for member in dir(applications) if member[0].isupper()]
     if wanted not in known:
         nearest = difflib.get_close_matches(wanted, known, 1, 0.4)
         raise ConfigurationError(
-            f"--encoder={name}: Keras Applications has {', '.join(sorted(known))}"
+            f"--encoder={name}: Keras Applications has {', '.join(known)}"
             + (f" (did you mean {nearest[0]}?)" if nearest else "")
         )
-    return getattr(known[wanted], wanted), known[wanted]
+    constructor = getattr(applications, wanted)
+    # Its own module, such as keras.src.applications.mobilenet_v3, is exported under the last name.
+    return constructor, getattr(applications, constructor.__module__.rpartition(".")[2])
 
 
-def _with_weights(constructor: Any, init_from: str | None) -> tf.keras.Model:
+def _application(constructor: Any, init_from: str | None) -> tf.keras.Model:
     """A model of Keras Applications without its classifier."""
-    try:
-        if init_from == "imagenet":
-            return constructor(include_top=False, weights="imagenet")
+    if init_from != IMAGENET:
         model = constructor(include_top=False, weights=None)
         if init_from:
-            model.load_weights(init_from)
+            _load(model, init_from)
+        return model
+    try:
+        return constructor(include_top=False, weights=IMAGENET)
     except Exception as error:  # Keras raises plain exceptions without a network.
-        reason = " ".join(str(error).split())
-        advice = "; Keras downloads the weights, and needs a network for that once"
         raise ConfigurationError(
-            f"--init_from={init_from}: {reason}{advice if init_from == 'imagenet' else ''}"
+            f"--init_from={IMAGENET}: {_one_line(error)}; Keras downloads the weights, and needs a "
+            "network for that once"
         ) from error
-    return model
+
+
+def _load(model: tf.keras.Model, path: str) -> None:
+    """Loads a file of weights into a Keras model."""
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError, LookupError) as error:
+        raise ConfigurationError(
+            f"--init_from={path}: {_one_line(error)}; the file must hold the weights of "
+            f"{model.name} without a classifier"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -116,9 +116,10 @@ class ModelConfig:
       init_from: Pretrained weights from which the encoder starts: the folder of a run or of its
         encoder/, a file weights.npz, efficientnet_lite0 (trained on ImageNet; the extra
         `pretrained`), or for --encoder=keras:NAME imagenet, which Keras downloads, or a file of
-        Keras. Encoder and norm are then those of the weights. Default: random weights.
+        Keras, also for MODULE:FUNCTION. Encoder and norm are those of the weights, unless they are
+        of Keras. Default: random weights.
       freeze: With --init_from, number of the encoder's stages, from its first convolution on, whose
-        weights are not trained.
+        weights and moving averages stay as they are. Not for models of Keras.
       encoders: hetero_ssfl: encoders of the clients, named as for --encoder, such as
         resnet18,resnet34. They are assigned to the clients at random, in equal shares. Default:
         --encoder for all clients.

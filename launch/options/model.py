@@ -1,12 +1,14 @@
 """Builds the model and its views."""
 
 import pathlib
+from typing import Any
 
 from datasets.image_dataset import ImageDataset
 from launch.options import encoders
 from launch.options.image_config import ModelConfig
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models import pure_graphs
+from tff_ssl.models.dual_encoder import DualEncoder, EncoderNetwork
 from tff_ssl.models.two_towers import Model, TwoTowers
 from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.views import augmentation
@@ -45,6 +47,7 @@ def build_model(
     encoder: str | None = None,
     predictor: bool = False,
     xla: bool = False,
+    seed: int = 0,
 ) -> Model:
     """Builds the model of a configuration, with the heads that the objective needs.
 
@@ -52,6 +55,7 @@ def build_model(
       encoder: Name of the encoder; None for that of the configuration.
       predictor: Whether the algorithm needs a predictor that its objective does not.
       xla: Whether XLA compiles its training.
+      seed: Seed of the run, from which a model of Keras Applications draws its weights.
     """
     height, width, channels = dataset.train.images.shape[1:]
     size = config.view_size
@@ -62,7 +66,9 @@ def build_model(
     if needs_predictor and not widths and projector:
         widths = (projector[0], projector[-1])
     has_projector = not (needs.supervised or needs.decoder)
-    network = encoders.find(encoder or config.encoder, config.norm, config.init_from)
+    network = encoders.find(encoder or config.encoder, config.norm, seed)
+    if not isinstance(network, str):
+        _check_own(network, shape)
     try:
         model = DualEncoder(
             network,
@@ -84,6 +90,15 @@ def build_model(
         ) from error
 
 
+def _check_own(network: EncoderNetwork, image_shape: tuple[int, int, int]) -> None:
+    """Checks before the training that an encoder takes the images, and that files can hold it."""
+    try:
+        pure_graphs.check_operations(pure_graphs.of_inference(network, image_shape).graph_def)
+    except ValueError as error:
+        named = "" if network.name in str(error) else f"encoder {network.name}: "
+        raise ConfigurationError(f"{named}{error}") from error
+
+
 def norm_warning(objective: str, model: ModelConfig) -> str:
     """A line that warns of group norm with BYOL or SimSiam; otherwise an empty text.
 
@@ -96,6 +111,21 @@ def norm_warning(objective: str, model: ModelConfig) -> str:
     return (
         f"warning: {objective} with group norm usually collapses to nearly the same projection of "
         "all images; --norm=batch or --projector_output_batch_norm usually helps\n"
+    )
+
+
+def local_norm_warning(algorithm: str, values: Any, model: Model) -> str:
+    """A line that warns of clients that shall keep batch norms, and a model without any.
+
+    `values` are the algorithm's hyperparameters.
+    """
+    wanted = algorithm == "fedbn" and values.batch_norm == "local" and values.averaging != "none"
+    specs = (*model.trainable_specs, *model.non_trainable_specs)
+    if not wanted or any(spec.batch_norm for spec in specs):
+        return ""
+    return (
+        "warning: the model has no batch norm that clients could keep, so that fedbn averages all "
+        'weights as FedAvg does: add --norm=batch (with from_keras: batch_norm="local")\n'
     )
 
 

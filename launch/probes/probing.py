@@ -167,6 +167,17 @@ def probe(
     return linear_probes(dataset, kinds, label_counts(config), config, seed)
 
 
+def without_random_encoder(names: Sequence[str]) -> tuple[str, ...]:
+    """The baselines of an encoder that brings its own weights, with a line on the one left out."""
+    if "random_encoder" in names:
+        print(
+            "note: the baseline random_encoder is left out, because the weights with which your "
+            "model starts may be trained ones",
+            flush=True,
+        )
+    return tuple(name for name in names if name != "random_encoder")
+
+
 def feature_kinds(
     encode: Encode, random_encode: Encode, names: Sequence[str]
 ) -> dict[str, Features]:

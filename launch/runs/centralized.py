@@ -69,7 +69,7 @@ def restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> R
     Raises:
       TrainingError: There is no readable checkpoint.
     """
-    config = defaults.resolve(config, config.objective)
+    config = pretrained.resolve(defaults.resolve(config, config.objective))
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     config, model, simulation, _, _ = _build(dataset, values, config)
     state, done = last_state(folder, simulation.initialize(config.seed))
@@ -86,9 +86,13 @@ def _build(
     train_images = _training_images(dataset, config)
     config, train_images, batches, images = _choose_batches(dataset, train_images, config)
     model = model_options.build_model(
-        dataset, config.model, config.objective, xla=config.runtime.xla
+        dataset,
+        config.model,
+        config.objective,
+        xla=config.runtime.xla,
+        seed=config.seed,
     )
-    model = pretrained.start(model, config.model)
+    model = pretrained.start(model, config.model, config.seed)
     simulation = _build_simulation(train_images, batches, model, values, config)
     return config, model, simulation, batches, images
 

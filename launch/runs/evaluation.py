@@ -6,11 +6,12 @@ from typing import Any
 
 from datasets import case_split
 from datasets.image_dataset import ImageDataset
-from launch.options import adapting, data, defaults, resuming, settings
+from launch.options import adapting, data, defaults, encoders, resuming, settings
 from launch.options import model as model_options
 from launch.options.script_configs import EvaluateConfig
 from launch.outputs import run_folder
 from launch.probes import finetuning, probing, result_text
+from tff_ssl import named_code
 from tff_ssl.deployment import encoder_weights, saved_model
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import frozen
@@ -107,7 +108,12 @@ def _take_settings(
         raise ConfigurationError(
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
         )
-    return config, run_folder.encoder_of(folder), trained_on
+    encoder_folder = run_folder.encoder_of(folder)
+    is_own = named_code.of_flags({"encoder": config.model.encoder})
+    if is_own and "encoder" not in config.given:  # Its file has the graph; no code is imported.
+        network = _network_settings(encoder_folder)
+        config = settings.replace(config, encoder=network.get("encoder", config.model.encoder))
+    return config, encoder_folder, trained_on
 
 
 def _network_settings(folder: pathlib.Path) -> dict[str, Any]:
@@ -116,7 +122,10 @@ def _network_settings(folder: pathlib.Path) -> dict[str, Any]:
         return {}
     model, _, image_shape, view_size = encoder_weights.read(folder)
     towers, tower = (model.pair, model.tower) if isinstance(model, TwoTowers) else ("one", model)
-    found: dict[str, Any] = {"encoder": tower.encoder, "norm": tower.norm, "towers": towers}
+    name = tower.encoder
+    if not isinstance(name, str):
+        name = encoders.register(name, f"stored:{tower.encoder_name}")
+    found: dict[str, Any] = {"encoder": name, "norm": tower.norm, "towers": towers}
     if view_size or image_shape[0] == image_shape[1]:
         found["view_size"] = view_size or image_shape[0]
     return found
@@ -128,9 +137,16 @@ def _results(
     """The results of the protocol, one for each number of labels."""
     protocol, seed = config.protocol, config.seed
     baselines = probing.baselines(config.evaluation)
-    model = model_options.build_model(dataset, config.model, "cco")
+    model = model_options.build_model(dataset, config.model, "cco", seed=seed)
     untrained_weights = model.init(seed)
     network, _ = model.without_heads(untrained_weights)
+    if isinstance(network, DualEncoder) and network.brings_weights:
+        if protocol == "scratch":
+            raise ConfigurationError(
+                f"--protocol=scratch: encoder {network.encoder_name} brings its own weights"
+            )
+        baselines = probing.without_random_encoder(baselines)
+        config = settings.replace(config, baselines=baselines)
     _check_architecture(network, encoder, config)
     if protocol in _TRAINING:
         return _finetune(dataset, network, encoder.weights, config)

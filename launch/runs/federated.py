@@ -354,7 +354,8 @@ def _announce(
     built: Built, run: PlannedRun, folder: pathlib.Path, runtime: runtimes.Chosen
 ) -> None:
     config, clients, model = built.chosen.config, built.clients, built.model
-    objective, images = config.objective, clients.dataset.train.images
+    algorithm, objective = config.algorithm.algorithm, config.objective
+    images = clients.dataset.train.images
     sizes = np.array([len(indices) for indices in clients.indices])
     low, high = sizes.min(), sizes.max()
     of_sizes = f"{low} images" if low == high else f"{low} to {high} images"
@@ -365,7 +366,7 @@ def _announce(
     rounds = "\n".join([run.describe(), *built.aggregation.summary])
     shown = hyperparameters.describe(built.chosen.values, unused_hyperparameters(objective))
     print(
-        f"{config.algorithm.algorithm} with {objective} on {clients.dataset.name}: {len(images)} "
+        f"{algorithm} with {objective} on {clients.dataset.name}: {len(images)} "
         f"images of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
         f"{of_sizes}{left_out}, {config.clients.partition} partition"
         f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), config.clients)}\n"
@@ -374,6 +375,7 @@ def _announce(
         f"{rounds}\n{shown}\n"
         f"rounds run in {runtime.description}\n"
         f"{model_options.norm_warning(objective, config.model)}"
+        f"{model_options.local_norm_warning(algorithm, built.chosen.values, model)}"
         f"{model_options.precision_note(config.model.precision)}"
         f"results go to {folder}/",
         flush=True,

@@ -86,8 +86,10 @@ class Evaluation(NamedTuple):
             )
         untrained = functools.partial(encode, model.random_init(config.seed))
         trained = functools.partial(encode, weights)
-        initial = None
-        if isinstance(model, DualEncoder) and model.initial is not None:
+        initial, has_start = None, isinstance(model, DualEncoder) and model.initial is not None
+        if isinstance(model, DualEncoder) and model.brings_weights:
+            baselines, has_start = probing.without_random_encoder(baselines), True
+        if has_start:
             initial = functools.partial(encode, model.init(config.seed))
         return probing.probe(
             dataset, trained, untrained, baselines, config.evaluation, config.seed, initial

@@ -105,7 +105,7 @@ def _measure(settings, args: DriftConfig):
     dataset = data.load_dataset(args.data)
     clients = clients_options.partition_dataset(dataset, args.clients, args.seed)
     train = clients_options.client_images(dataset.train, clients, args.clients)
-    model = model_options.build_model(dataset, args.model, args.objective)
+    model = model_options.build_model(dataset, args.model, args.objective, seed=args.seed)
     two_views = model_options.two_views(args.model, args.seed)
     element = client_store.element_spec(train.images.shape[1:])
     element_type = tff.types.tensorflow_to_type(element)

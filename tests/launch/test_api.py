@@ -11,9 +11,10 @@ import tensorflow_federated as tff
 import tff_ssl
 from datasets.errors import DatasetError
 from launch import api, evaluate, export, visualize
-from launch.options import command_line
+from launch.options import command_line, encoders
 from launch.options.script_configs import EvaluateConfig, VisualizeConfig
 from launch.outputs import run_folder
+from tff_ssl.deployment import encoder_weights
 from tff_ssl.errors import ConfigurationError
 
 RNG = np.random.default_rng(0)
@@ -87,6 +88,84 @@ def test_scripts_read_a_saved_run(tmp_path, monkeypatch, capsys):
     evaluate.main(flags_of(EvaluateConfig, "evaluate", *own, "--protocol=knn"))
     visualize.main(flags_of(VisualizeConfig, "visualize", *own))
     assert (tmp_path / "saved" / "run.html").exists()
+
+
+# One round takes a second; what takes a minute for each model is reading the graphs.
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [("MobileNetV3Small", algorithm) for algorithm in ("dcco", "fedavg", "fedu", "gossip")]
+    + [(name, "dcco") for name in ("EfficientNetV2B0", "ResNet50", "ConvNeXtTiny")],
+)
+def test_two_rounds_with_models_of_keras_applications(tmp_path, name, algorithm):
+    images = {name: RNG.integers(0, 256, (2, 32, 32, 3), np.uint8) for name in "ab"}
+    options = {
+        "dcco": {"server_learning_rate": 0.01},
+        "fedavg": {"objective": "nt_xent", "client_learning_rate": 0.01},
+        "fedu": {"client_learning_rate": 0.01},
+        "gossip": {"objective": "nt_xent", "client_learning_rate": 0.01, "topology": "complete"},
+    }[algorithm]
+    run = tff_ssl.train(
+        images, algorithm=algorithm, encoder=f"keras:{name}", rounds=2, seed=3, views="flip",
+        # A group of group norm has two of 32 channels; one alone would be constant.
+        projector=(32, 16), runtime="in_process", folder=tmp_path, **options,
+    )  # fmt: skip
+    assert np.isfinite([row["loss"] for row in run.metrics]).all()
+    stored = encoder_weights.read(tmp_path / "encoder")
+    network = encoders.find(f"keras:{name}", "group", 3)
+    start = network.init((32, 32, 3), 3)
+    moved = [
+        np.abs(after - np.asarray(before)).max() > 1e-6
+        for after, before in zip(stored.weights.trainable, start.trainable, strict=True)
+    ]
+    assert np.mean(moved) > 0.5
+    features = run.encoder(images["a"])
+    assert np.isfinite(features).all()
+    np.testing.assert_array_equal(tff_ssl.load_encoder(tmp_path)(images["a"]), features)
+    # The encoder of the file computes what the model of Keras does with these weights.
+    x = tf.constant(images["a"] / 127.5 - 1, tf.float32)
+    expected, _ = network.apply(stored.weights, x, training=False)
+    np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_starts_from_a_run_with_an_own_model(tmp_path):
+    def model():
+        first = tf.keras.layers.Conv2D(16, 3, activation="relu", input_shape=(16, 16, 3))
+        layers = [first, tf.keras.layers.GlobalAveragePooling2D()]
+        return tff_ssl.models.from_keras(tf.keras.Sequential(layers))
+
+    def train(name, **options):
+        settings = {"rounds": 1, "clients_per_round": 2, "runtime": "in_process", "views": "flip"}
+        folder = tmp_path / name
+        return tff_ssl.train(CLIENTS, projector=(32, 16), folder=folder, **settings | options)
+
+    first = train("first", encoder=model(), server_learning_rate=0.01)
+    before = first.encoder(CLIENTS["c0"])
+    still = {"init_from": tmp_path / "first", "server_learning_rate": 1e-9}
+    same = [train("of the file", **still), train("of the program", encoder=model(), **still)]
+    for run in same:
+        np.testing.assert_allclose(run.encoder(CLIENTS["c0"]), before, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch_norm", "options", "words"),
+    [
+        ("local", {}, r"^dcco needs batch_norm=\"frozen\" of from_keras \(--norm=group with"),
+        ("local", {"algorithm": "fedavg"}, r"need batch_norm=\"frozen\" of from_keras"),
+        ("frozen", {"view_size": 24}, r"^encoder .* takes images of .*: add --view_size=16$"),
+        ("frozen", {"init_from": "weights.h5"}, "load the weights into the model"),
+    ],
+)
+def test_own_models_that_do_not_fit_the_run(batch_norm, options, words):
+    layers = [
+        tf.keras.layers.Conv2D(16, 3, input_shape=(16, 16, 3)),
+        tf.keras.layers.BatchNormalization(),
+    ]
+    encoder = tff_ssl.models.from_keras(tf.keras.Sequential(layers), batch_norm)
+    with pytest.raises(ConfigurationError, match=words):
+        tff_ssl.train(CLIENTS, encoder=encoder, **options)
 
 
 def test_clients_of_any_form_are_the_same_data():

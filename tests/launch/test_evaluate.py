@@ -1,6 +1,7 @@
 """`launch.evaluate` on a short run: its protocols and its errors."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -186,3 +187,33 @@ def test_transfer_and_cases(project_root, run, tmp_path):
     [result] = json.loads((trained / "result_transfer_cifar10.json").read_text())
     assert (result["protocol"], result["dataset"]) == ("transfer", "cifar10")
     assert result["pretrained_on"] == "case_folder"
+
+
+@pytest.mark.slow
+def test_an_own_model_is_evaluated_by_the_graph_in_its_file(project_root, tmp_path):
+    code = [
+        "import tensorflow as tf",
+        "def build():",
+        "    first = tf.keras.layers.Conv2D(16, 3, input_shape=(8, 8, 1))",
+        "    return tf.keras.Sequential([first, tf.keras.layers.GlobalAveragePooling2D()])",
+    ]
+    (tmp_path / "my_model.py").write_text("\n".join(code))
+    run = tmp_path / "run"
+    few = ["--labels_per_class=1", "--label_draws=1"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    for arguments in (
+        ["launch.pretrain", "--encoder=my_model:build", "--rounds=1", f"--output_dir={run}"],
+        ["launch.evaluate", f"--run={run}"],
+    ):
+        done = programs.run(
+            [sys.executable, "-m", *arguments, *few],
+            cwd=project_root, env=environment, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "baseline random_encoder is left out" in done.stdout
+        (tmp_path / "my_model.py").unlink(missing_ok=True)
+    names = ["result", "result_linear"]
+    (first,), (again,) = (json.loads((run / f"{name}.json").read_text()) for name in names)
+    assert set(first["baselines"]) == {"pretrained_encoder", "raw_pixels"}
+    assert set(again["baselines"]) == {"raw_pixels"}
+    assert again["accuracy"] == pytest.approx(first["accuracy"], abs=0.01)

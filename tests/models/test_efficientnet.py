@@ -88,6 +88,27 @@ def test_frozen_stages_are_not_trained(encoder, stages, fixed):
         np.testing.assert_array_equal(value, other)
 
 
+def test_batch_norms_of_frozen_stages_keep_their_moving_averages():
+    model = DualEncoder("tiny", (16, 16, 3), norm="batch", frozen_stages=2)
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 16, 16, 3)).astype(np.float32)
+    weights = model.init(0)
+    new = model.apply(weights, x, training=True).non_trainable
+    changed = {"frozen": [], "trained": []}
+    for spec, before, after in zip(model.non_trainable_specs, weights[1], new, strict=True):
+        if "moving" in spec.name:
+            kind = "frozen" if spec.name.startswith(("stem/", "stage0/")) else "trained"
+            changed[kind].append(bool(np.any(np.asarray(before) != np.asarray(after))))
+    assert changed["frozen"]
+    assert not any(changed["frozen"])
+    assert changed["trained"]
+    assert all(changed["trained"])
+    # With all stages frozen, training encodes an image as inference does, whatever its batch.
+    frozen = DualEncoder("tiny", (16, 16, 3), norm="batch", frozen_stages=4)
+    weights = frozen.init(0)
+    h = frozen.apply(weights, x, training=True).h
+    np.testing.assert_allclose(h, frozen.apply(weights, x, training=False).h, atol=1e-6)
+
+
 def test_stages_that_do_not_exist():
     with pytest.raises(ValueError, match="encoder tiny has 4 stages"):
         DualEncoder("tiny", (32, 32, 3), frozen_stages=5)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tff_ssl.deployment import encoder_weights
+from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.models import from_keras, from_tff
 from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -158,6 +160,22 @@ def test_dropout_is_a_function_of_the_batch():
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - inference).max() > 0.01 * np.abs(inference).max()
     assert np.abs(first - other).max() > 0.01 * np.abs(first).max()
+
+
+def test_files_hold_models_that_only_compute(tmp_path):
+    layers = tf.keras.layers
+    image = tf.keras.Input((SIDE, SIDE, 3))
+    x = layers.Conv2DTranspose(4, 3, 2)(image)
+    x = tf.cumsum(layers.UpSampling2D(2, interpolation="bilinear")(x), 1)
+    x = layers.LayerNormalization()(layers.MultiHeadAttention(2, 4)(x[:, :2], x[:, :2]))
+    keras = tf.keras.Model(image, layers.GlobalAveragePooling2D()(x))
+    model = DualEncoder(from_keras(keras), (SIDE, SIDE, 3))
+    encoder_weights.write(
+        tmp_path / "weights.npz", StoredEncoder(model, model.init(0), (SIDE, SIDE, 3), None)
+    )
+    stored = encoder_weights.read(tmp_path / "weights.npz")
+    h = stored.model.apply(stored.weights, images(SIDE), training=False).h
+    assert_near(h, np.asarray(keras(images(SIDE))), 1e-5)
 
 
 def test_images_are_preprocessed():

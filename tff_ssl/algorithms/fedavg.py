@@ -33,6 +33,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.bounds import bounded, one_of
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
@@ -309,12 +310,11 @@ def compose_fedavg(
     The optimizer, the aggregator and the sum are those of `build_fedavg`.
 
     Raises:
-      ValueError: If the model has batch norm.
+      ConfigurationError: If the model has batch norm.
     """
     if task.model.has_batch_norm:
-        raise ValueError(
-            "--norm=group and --noprojector_output_batch_norm are needed here: clients without "
-            "memory have no batch norm"
+        raise ConfigurationError(
+            f"clients without memory have no batch norm, and need {task.model.batch_norm_remedy}"
         )
     initial_model = tff.tensorflow.computation(lambda: target_network.initial_weights(0))
     weights_type = initial_model.type_signature.result

@@ -136,8 +136,10 @@ def _describe_own(model: DualEncoder, graph: PureGraph) -> dict[str, Any]:
     }
 
 
-def _read_own(archive: zipfile.ZipFile, description: Mapping[str, Any]) -> GraphNetwork:
-    """An encoder of one's own."""
+def _read_own(
+    archive: zipfile.ZipFile, description: Mapping[str, Any], image_shape: tuple[int, int, int]
+) -> GraphNetwork:
+    """An encoder of one's own for images of this shape."""
     own = description["own"]
     with archive.open("graph.npy") as file:
         content = _bytes(file, "graph", _LARGEST_GRAPH)
@@ -150,7 +152,7 @@ def _read_own(archive: zipfile.ZipFile, description: Mapping[str, Any]) -> Graph
     weights = {str(name): int(index) for name, index in own["weights"].items()}
     features = _whole(own["features"], 1, _LARGEST_FEATURES)
     graph = PureGraph(graph_def, str(own["image"]), weights, str(own["output"]), (), (), features)
-    return pure_graphs.stored_network(str(description["encoder"]), graph, specs)
+    return pure_graphs.stored_network(str(description["encoder"]), graph, specs, image_shape)
 
 
 def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
@@ -185,8 +187,8 @@ def _read(archive: zipfile.ZipFile) -> StoredEncoder:
     image_shape, view_size = _sizes(description)
     model: Model
     if description["version"] == _VERSION_OF_OWN:
-        network = _read_own(archive, description)
-        model = DualEncoder(network, _model_shape(image_shape, view_size))
+        shape = _model_shape(image_shape, view_size)
+        model = DualEncoder(_read_own(archive, description, shape), shape)
     else:
         model = _model(description, _model_shape(image_shape, view_size))
     kinds = (

@@ -127,8 +127,9 @@ class DualEncoder(Bounded):
     #: Type of the convolutions and matrix products in encoder and decoder: `float32` or `bfloat16`.
     #: Everything else is float32, as is the encoder of `without_heads`.
     precision: str = one_of("float32", PRECISIONS)
-    #: Number of the encoder's stages, from its first convolution on, that are not trained. The
-    #: first is the stem, or a transformer's embedding of patches.
+    #: Number of the encoder's stages, from its first convolution on, that are not trained, and
+    #: whose batch norms use and keep their moving averages. The first is the stem, or a
+    #: transformer's embedding of patches.
     frozen_stages: int = bounded(0, at_least=0)
     #: Whether XLA compiles `apply` in training, for rounds in this process (`in_process`); TFF's
     #: worker has no XLA, and computes without it.
@@ -187,6 +188,18 @@ class DualEncoder(Bounded):
         return self.norm == "batch" or self.projector_output_batch_norm or of_own
 
     @property
+    def batch_norm_remedy(self) -> str:
+        """What makes this a model without batch norm."""
+        if self._own is not None and self._own.batch_statistics:
+            return 'batch_norm="frozen" of from_keras (--norm=group with --encoder=keras:NAME)'
+        return "--norm=group and --noprojector_output_batch_norm"
+
+    @property
+    def brings_weights(self) -> bool:
+        """Whether the encoder's random weights may be trained ones (`GraphNetwork`)."""
+        return getattr(self._own, "brings_weights", False)
+
+    @property
     def encoder_name(self) -> str:
         """The encoder's name, also if it is one's own."""
         return self.encoder if isinstance(self.encoder, str) else self.encoder.name
@@ -194,11 +207,15 @@ class DualEncoder(Bounded):
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
         """Name, shape and kind of each weight."""
-        frozen = tuple(f"{name}/" for name in self._stages[: self.frozen_stages])
         return tuple(
-            spec._replace(trainable=False) if spec.name.startswith(frozen) and frozen else spec
+            spec._replace(trainable=False) if spec.name.startswith(self._frozen) else spec
             for spec in _specs(self)
         )
+
+    @property
+    def _frozen(self) -> tuple[str, ...]:
+        """Beginnings of the names of the weights of the frozen stages."""
+        return tuple(f"{name}/" for name in self._stages[: self.frozen_stages])
 
     @property
     def _stages(self) -> tuple[str, ...]:
@@ -242,18 +259,22 @@ class DualEncoder(Bounded):
             for index, spec in enumerate(self.specs)
             if spec.initializer != _OF_OWN
         }
-        if self._own:
+        # Replaced values are not drawn: both would be constants of a federated computation.
+        if self._own and not {spec.name for spec in self._own_specs} <= set(self.initial or ()):
             given = self._own.init(self.image_shape, seed)
             order = sorted(self._own_specs, key=lambda spec: not spec.trainable)
             for spec, value in zip(order, (*given.trainable, *given.non_trainable), strict=True):
                 values[spec.name] = tf.convert_to_tensor(value)
+        names = {spec.name for spec in self.specs}
         for name, value in (self.initial or {}).items():
-            if name in values:  # The model of a target network has fewer.
+            if name in names:  # The model of a target network has fewer.
                 values[name] = tf.constant(value)
         return self._ordered(values)
 
     def random_init(self, seed: int) -> Weights:
-        """`init` without `initial`."""
+        """`init` without `initial`, unless the encoder brings its weights."""
+        if self.brings_weights:
+            return self.init(seed)
         return dataclasses.replace(self, initial=None).init(seed)
 
     def _ordered(self, values: Mapping[str, Any]) -> Weights:
@@ -271,7 +292,9 @@ class DualEncoder(Bounded):
         if self.xla and training:
             return self._apply_compiled(weights, images)
         values = self._values_by_name(weights)
-        parameters = layers.Parameters(values, training=training, **self._options)
+        parameters = layers.Parameters(
+            values, training=training, frozen=self._frozen, **self._options
+        )
         h, z, p, logits = self._forward(parameters, images)
         non_trainable = tuple(
             parameters.updates.get(spec.name, values[spec.name])

@@ -40,7 +40,8 @@ def from_keras(
       batch_norm: `frozen`: batch norms use the model's moving averages, which become a part of
         their scales and offsets; these are trained. Every algorithm takes such a model. `local` and
         `global`: batch norms use the batch's statistics in training. Algorithms that keep batch
-        norm at the clients (FedBN, gossip) keep it with `local`, and average it with `global`.
+        norm at the clients (FedBN, and gossip with `batch_norm=local`) keep it with `local`, and
+        average it with `global`.
       preprocess: Function of images, float32 from -1 to 1, whose result the model takes; None if it
         takes these. For a model of pixels from 0 to 255: `lambda x: (x + 1) * 127.5`.
 
@@ -110,11 +111,8 @@ class _KerasGraphs:
 
     def trace(self, image_shape: tuple[int, ...], training: bool) -> PureGraph:
         """The graph for images of a shape."""
-        name, expected = self._model.name, self._model.input_shape
-        if len(expected) != 4 or any(
-            e is not None and e != n for e, n in zip(expected[1:], image_shape, strict=True)
-        ):
-            raise ValueError(f"encoder {name} takes images of {expected[1:]}, not {image_shape}")
+        name = self._model.name
+        pure_graphs.check_shape(name, self._model.input_shape[1:], image_shape)
 
         def encode(images):
             x = images if self._preprocess is None else self._preprocess(images)

@@ -42,6 +42,8 @@ class Parameters:
     #: are a part of its scale and offset).
     norm: str = "group"
     groups: int = 32  #: Number of groups of group norm.
+    #: Beginnings of names of layers whose batch norms use their moving averages in training, too.
+    frozen: tuple[str, ...] = ()
     #: Type of the factors in the encoder's convolutions and matrix products, `float32` or
     #: `bfloat16`; everything else is float32.
     precision: str = "float32"
@@ -201,7 +203,7 @@ def batch_norm(
     moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", False, True)
     moving_variance = parameters.get(f"{name}/moving_variance", shape, "ones", False, True)
     mean, variance = moving_mean, moving_variance
-    if parameters.training:
+    if parameters.training and not f"{name}/".startswith(parameters.frozen):
         mean, variance = tf.nn.moments(x, list(range(x.shape.rank - 1)))
         parameters.updates |= {
             f"{name}/moving_mean": momentum * moving_mean + (1 - momentum) * mean,

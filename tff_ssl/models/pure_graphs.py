@@ -30,17 +30,20 @@ _ASSIGNMENTS = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"
 _SEED = "tff_ssl_seed"  # Start of the names of the seeds of random numbers.
 # What a graph in a file may compute; nothing here reads or writes anything.
 _NAMES = """
-    Add AddN AddV2 All Any ArgMax AvgPool BatchMatMulV2 BatchToSpaceND BiasAdd BroadcastTo Cast
-    Ceil ClipByValue ConcatV2 Const Conv2D Cos DepthToSpace DepthwiseConv2dNative Div DivNoNan
-    Einsum Elu Equal Erf Exp ExpandDims Fill Floor FloorDiv FloorMod FusedBatchNormV3 GatherV2
-    Greater GreaterEqual Identity IdentityN L2Loss LeakyRelu Less LessEqual Log Log1p LogSoftmax
-    LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool Maximum Mean Min Minimum MirrorPad Mul Neg
-    NoOp NotEqual OnesLike Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault Pow
-    Prod Range RealDiv Reciprocal Relu Relu6 Reshape ResizeBilinear ResizeNearestNeighbor
-    ReverseV2 Round Rsqrt Select SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Slice Softmax
-    Softplus Softsign SpaceToBatchND SpaceToDepth Split SplitV Sqrt Square SquaredDifference
-    Squeeze StatefulPartitionedCall StopGradient StridedSlice Sub Sum Tanh Tile Transpose Unpack
-    Where ZerosLike
+    Abs Acos Add AddN AddV2 All Any ArgMax ArgMin Asin Atan Atan2 AvgPool BatchMatMul BatchMatMulV2
+    BatchToSpaceND BiasAdd BroadcastArgs BroadcastTo Cast Ceil ClipByValue ConcatV2 Const Conv2D
+    Conv2DBackpropInput Cos Cosh Cumprod Cumsum DepthToSpace DepthwiseConv2dNative
+    DepthwiseConv2dNativeBackpropInput Dilation2D Div DivNoNan Einsum Elu Equal Erf Erfc
+    EuclideanNorm Exp ExpandDims Expm1 Fill Floor FloorDiv FloorMod FusedBatchNormV3 GatherNd
+    GatherV2 Greater GreaterEqual Identity IdentityN Inv IsFinite IsInf IsNan L2Loss LRN LeakyRelu
+    Less LessEqual LinSpace Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul
+    MatrixBandPart Max MaxPool Maximum Mean Min Minimum MirrorPad Mul MulNoNan Neg NoOp NotEqual
+    OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault Pow Prod Range
+    Rank RealDiv Reciprocal Relu Relu6 Reshape ResizeArea ResizeBicubic ResizeBilinear
+    ResizeNearestNeighbor ReverseV2 Rint Round Rsqrt Select SelectV2 Selu Shape ShapeN Sigmoid Sign
+    Sin Sinh Size Slice Softmax Softplus Softsign SpaceToBatchND SpaceToDepth Split SplitV Sqrt
+    Square SquaredDifference Squeeze StatefulPartitionedCall StopGradient StridedSlice Sub Sum Tan
+    Tanh Tile TopKV2 Transpose Unpack Where Xdivy Xlogy ZerosLike
 """
 _OPERATIONS = frozenset(_NAMES.split())
 
@@ -79,6 +82,8 @@ def of_inference(network: EncoderNetwork, image_shape: tuple[int, int, int]) -> 
     cut = sum(spec.trainable for spec in specs)
 
     def encode(images, *values):
+        if isinstance(network, GraphNetwork):  # Flat, so that the file's graph has gradients.
+            return network.encode(False, values[:cut], values[cut:], images)[0]
         weights = Weights(tuple(values[:cut]), tuple(values[cut:]))
         return network.apply(weights, images, training=False)[0]
 
@@ -93,7 +98,7 @@ def of_inference(network: EncoderNetwork, image_shape: tuple[int, int, int]) -> 
 
 
 def check_operations(graph_def: Any) -> None:
-    """Raises a ValueError if a graph of a file could do more than compute."""
+    """Raises a ValueError if a graph, which is or will be in a file, could do more than compute."""
     bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
     unknown = sorted({node.op for body in bodies for node in body} - _OPERATIONS)
     names = {function.signature.name for function in graph_def.library.function}
@@ -108,7 +113,11 @@ class GraphNetwork:
     Attributes:
       name: Name in messages.
       batch_statistics: See `EncoderNetwork`.
+      brings_weights: Whether the initial weights may be trained ones, so that nothing stands for
+        the untrained encoder.
     """
+
+    brings_weights = True
 
     def __init__(
         self,
@@ -131,7 +140,7 @@ class GraphNetwork:
         self._traces: dict[tuple[tuple[int, ...], bool], PureGraph] = {}
         self._functions = {
             training: tf.function(
-                functools.partial(self._run, training), autograph=False, reduce_retracing=True
+                functools.partial(self.encode, training), autograph=False, reduce_retracing=True
             )
             for training in (False, True)
         }
@@ -158,9 +167,10 @@ class GraphNetwork:
         function = self._functions[training]
         return function(tuple(weights.trainable), tuple(weights.non_trainable), images)
 
-    def _run(
+    def encode(
         self, training: bool, trainable: Any, non_trainable: Any, images: tf.Tensor
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+        """`apply` as a part of the graph that is being built."""
         graph = self._trace(tuple(images.shape[1:]), training)
         h, statistics = run(graph, (*trainable, *non_trainable), images)
         return h, statistics or tuple(non_trainable)
@@ -173,10 +183,30 @@ class GraphNetwork:
         return self._traces[key]
 
 
-def stored_network(name: str, graph: PureGraph, specs: Sequence[ParameterSpec]) -> GraphNetwork:
+def stored_network(
+    name: str, graph: PureGraph, specs: Sequence[ParameterSpec], image_shape: tuple[int, int, int]
+) -> GraphNetwork:
     """The encoder of a file, which is in inference mode, and whose weights are elsewhere."""
     zeros = [np.zeros(spec.shape, np.float32) for spec in specs]
-    return GraphNetwork(name, specs, zeros, lambda image_shape, training: graph)
+
+    def trace(shape: tuple[int, ...], training: bool) -> PureGraph:
+        check_shape(name, image_shape, shape)
+        return graph
+
+    return GraphNetwork(name, specs, zeros, trace)
+
+
+def check_shape(name: str, expected: Sequence[int | None], given: Sequence[int]) -> None:
+    """Raises a ValueError if an encoder does not take images of a shape; None is any size."""
+    if len(expected) == len(given) and all(
+        e in (None, n) for e, n in zip(expected, given, strict=True)
+    ):
+        return
+    message = f"encoder {name} takes images of {tuple(expected)}, not {tuple(given)}"
+    side, *others = expected
+    if others == [side, given[-1]]:
+        message += f": add --view_size={side}"
+    raise ValueError(message)
 
 
 def without_variables(

@@ -76,6 +76,10 @@ class TwoTowers(Bounded):
         return self.tower.has_batch_norm
 
     @property
+    def batch_norm_remedy(self) -> str:
+        return self.tower.batch_norm_remedy
+
+    @property
     def features(self) -> int:
         return sum(tower.features for tower in self.towers)
 

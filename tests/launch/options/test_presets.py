@@ -7,7 +7,10 @@ import pytest
 from launch.options import model, presets
 from launch.options.image_config import ModelConfig
 from tff_ssl.algorithms import registry
+from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
+from tff_ssl.algorithms.fedbn import FedBNHyperparameters
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import DualEncoder
 
 KINDS = presets.FOLDER / "digits" / "kinds"
 
@@ -46,6 +49,21 @@ def test_group_norm_warns_with_byol_and_simsiam(objective, norm, on_output, warn
     warning = model.norm_warning(objective, config)
     assert warning.count("\n") == warns
     assert (f"warning: {objective} with group norm" in warning) == warns
+
+
+@pytest.mark.parametrize(
+    ("norm", "algorithm", "values", "warns"),
+    [("group", "fedbn", FedBNHyperparameters(), True),
+     ("batch", "fedbn", FedBNHyperparameters(), False),
+     ("group", "fedbn", FedBNHyperparameters(batch_norm="averaged"), False),
+     ("group", "fedbn", FedBNHyperparameters(averaging="none"), False),
+     ("group", "fedavg", FedAvgHyperparameters(), False)],
+)  # fmt: skip
+def test_fedbn_without_batch_norm_warns(norm, algorithm, values, warns):
+    network = DualEncoder("tiny", (16, 16, 3), norm=norm)
+    warning = model.local_norm_warning(algorithm, values, network)
+    assert warning.count("\n") == warns
+    assert ("add --norm=batch" in warning) == warns
 
 
 @pytest.mark.parametrize(

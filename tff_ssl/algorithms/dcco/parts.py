@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.bounds import bounded, one_of
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, StatisticsLoss
@@ -82,9 +83,8 @@ def check_task(task: Task) -> None:
     if task.objective not in STATISTICS_LOSSES:
         raise ValueError(f"dcco trains with {' or '.join(STATISTICS_LOSSES)}; got {task.objective}")
     if model.has_batch_norm:
-        raise ValueError(
-            "dcco needs --norm=group and --noprojector_output_batch_norm: batch norm would mix the "
-            "clients' statistics"
+        raise ConfigurationError(
+            f"dcco needs {model.batch_norm_remedy}: batch norm would mix the clients' statistics"
         )
     if not model.projector or model.projector[-1] < 2:
         raise ValueError("dcco needs a --projector with at least 2 outputs")
