@@ -5,6 +5,7 @@
 - `{measured} dcco_table1-cpu`: an experiment's tables, measured beside published;
 - `{published} hetero_table4`: the paper's tables of an experiment;
 - `{below-pixels} all_methods-cpu`: which methods of an experiment are below raw pixels;
+- `{paired} all_methods-cpu FedAvg`: an experiment's methods less one of them, with intervals;
 - `{report-picture} all_methods-cpu 1`: `picture_1.png` of an experiment's report, with the text
   `:alt:`;
 - `{default-run} fedu`, `{default-runs}`: the default runs on the digits, of one algorithm or all;
@@ -86,6 +87,7 @@ _MARKDOWN = {
     "measured": (experiments.measured, 1, _TABLES),
     "published": (experiments.published, 1, _TABLES),
     "below-pixels": (experiments.below_pixels, 1, {}),
+    "paired": (experiments.paired, 2, {}),
     "report-picture": (_report_picture, 2, {"alt": directives.unchanged_required}),
     "default-run": (experiments.default_run, 1, {}),
     "default-runs": (experiments.default_runs, 0, {}),

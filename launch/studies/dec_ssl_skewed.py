@@ -209,17 +209,18 @@ CLAIMS = (
           "models, the printed FeatARC; 3 seeds.", "dec_ssl_transfer-cpu", "own.above.fedavg",
           ("FeatARC", "FedAvg"), ("accuracy",), "FeatARC is half a point below it."),
     PaperClaim("S25", "Table 2, top", "On IID clients FeatARC (86.74) is above FedEMA (86.26) and "
-               "FedU (83.96), too.", untried="Only non-IID clients were run at the CPU's scale. "
-               "The command is `--experiment=dec_ssl_figure5 --scale=paper`."),
+               "FedU (83.96), too.", untried="At the CPU's scale, `dec_ssl_figure5` has only "
+               "non-IID clients, and neither FedEMA nor FedU. The three methods on IID clients "
+               "would take half an hour of a core with three seeds, by the runs that are kept. "
+               "`--experiment=dec_ssl_figure5 --scale=paper` has them."),
     PaperClaim("S26", "Figure 9", "The features of Dec-SSL's local models are aligned with those "
                "of the global one; those of Dec-SLRep are not (pictures without figures).",
-               untried="The paper shows projections of features and defines no distance. S16 has "
-               "its distances of weights."),
-    PaperClaim("S27", "section B.1", "The masked autoencoder has a lower linear probe than "
-               "contrastive learning.", untried="No contrastive run has the transformer of the "
-               "masked autoencoder, and a comparison across networks says nothing of the "
-               "objective."),
-    PaperClaim("S28", "Figure 15, right", "With 100 clients Dec-SSL is robust to few participants, "
-               "too.", untried="One share of participants was run with 100 clients (S21). Others "
-               "take about two hours of a core for each seed."),
+               untried="The paper compares by eye, and its distances are those of weights (S16). "
+               "A distance of features, such as CKA, would be ours. The runs of S16 would have to "
+               "be repeated for it, because their local models were not kept: 0.2 hours of a core "
+               "with three seeds."),
+    PaperClaim("S28", "Figure 15, left", "With 100 clients Dec-SSL is robust to few participants, "
+               "too.", untried="Only a fifth of the clients as participants was run with 100 "
+               "clients (S21). Two more shares with Dec-SSL and Dec-SLRep would take nine minutes "
+               "of a core for each seed, by the runs that are kept."),
 )  # fmt: skip
