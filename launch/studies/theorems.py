@@ -46,6 +46,20 @@ def theorem_1(draws: int = 100, dimensions: int = 16) -> float:
     return float(max(distances))
 
 
+def printed_inverses(draws: int = 100) -> int:
+    """The number of draws in which Theorem 1's inverse exists for the matrices that are printed.
+
+    A column has a number for each image of a client, and zeros up to the largest client.
+    """
+    found = 0
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(20, 200, size=5)
+        printed = np.stack([np.pad(rng.normal(size=n), (0, max(sizes) - n)) for n in sizes], axis=1)
+        found += int(np.linalg.matrix_rank(printed @ printed.T) == len(printed))
+    return found
+
+
 def corollary_1(sizes: tuple[int, ...] = (20, 120), draws: int = 10) -> dict[str, list[float]]:
     """Test losses of one client's best map, by kind of client and number of its images.
 
@@ -111,6 +125,7 @@ def violations(steps: int, draws: int = 1000) -> float:
 
 if __name__ == "__main__":
     print(f"Theorem 1: formula and gradient descent differ by {theorem_1():.1e} at most")
+    print(f"The printed matrices have an inverse in {printed_inverses()} of 100 draws")
     for kind, losses in corollary_1().items():
         print(f"Corollary 1: {kind}, loss with 20 and 120 images: {losses[0]:.2f}, {losses[1]:.2f}")
     for steps in (1, 2, 5):
