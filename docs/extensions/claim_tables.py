@@ -211,7 +211,7 @@ def _details(trial: Trial | Proof, number: int) -> list[str]:
         parts = [
             f"{each[word]} {_WORDS.get(word, NOT_RUN)}" for word in verdicts.VERDICTS if each[word]
         ]
-        lines += [f"Its {len(checked)} statements by themselves: {', '.join(parts)}.", ""]
+        lines += [f"Its {len(checked)} statements one by one: {', '.join(parts)}.", ""]
     texts = [f"`{command}`" for command in commands(trial.run)]
     is_kept = (ROOT / "measured" / f"{trial.run}.jsonl").exists()
     pictures = f" [Pictures](generated/{trial.run}.md)." if is_kept else ""
