@@ -12,6 +12,7 @@
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
 - `{claim-counts}`: the claims by verdict;
+- `{claim-bounds}`: the margins and factors of claims;
 - `{verdict-rates}`: the error rates and the power of the rule of verdicts;
 - `{paper-scale}`: what the experiments' runs would take at the paper's scale;
 - `{round} server | client k`: a picture of a round (see `round_pictures`);
@@ -94,6 +95,7 @@ _MARKDOWN = {
     "gallery-index": (experiments.gallery_index, 0, {}),
     "claims": (claim_tables.paper, 1, {}),
     "claim-counts": (claim_tables.counts_table, 0, {}),
+    "claim-bounds": (claim_tables.bounds_table, 0, {}),
     "verdict-rates": (claim_tables.rates_table, 0, {}),
     "paper-scale": (estimate_tables.paper_scale, 0, {}),
 }

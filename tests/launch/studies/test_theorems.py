@@ -14,6 +14,7 @@ def test_the_best_map_has_no_gradient():
     expected = np.linalg.lstsq(corrupted.T, images.T, rcond=None)[0].T
     np.testing.assert_allclose(found, expected, atol=1e-10)
     assert theorems.theorem_1(draws=5) < 1e-12
+    assert theorems.printed_inverses(draws=5) == 0
 
 
 def test_the_best_map_with_a_ridge_has_no_gradient():
