@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datasets import array_files, arrow_files, case_folder, listing
+from datasets import array_files, arrow_files, case_folder, folder_images, listing
 from datasets.errors import DatasetError
 from datasets.image_dataset import ImageDataset, Split, check_image_size, hold_out, resize_split
 from datasets.listing import Layout, Listing
@@ -49,6 +49,7 @@ _OWN = {
     "leaf": _Own(lambda root: Layout.CASES, array_files.check_leaf),
 }
 OWN = tuple(_OWN)
+ARRAYS = "arrays"  # Name of the images of a program, which cannot be read again.
 
 
 def names() -> dict[str, str]:
@@ -127,24 +128,30 @@ def load(
     image_size: int | None = None,
     follow_links: bool = False,
     skip_broken: bool = False,
+    largest: int = folder_images.LARGEST,
 ) -> ImageDataset:
     """Loads a data set, always in the same order; many pixels into a file (`pixel_store`).
 
     The name is one of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3` of a
     set that has been prepared in `data_dir` (default: TFDS's own folder): nothing is downloaded.
     Images are resized (bilinear) to squares of `image_size` pixels; None keeps their size, and for
-    your own images chooses it (`folder_images.choose_size`). `follow_links` and `skip_broken` are
-    those of `check`.
+    your own images chooses it, at most `largest` (`folder_images.choose_size`). `follow_links` and
+    `skip_broken` are those of `check`.
 
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
-        without `image_size`.
+        without `image_size`, or `ARRAYS`.
     """
     check_image_size(image_size)
+    if name == ARRAYS:
+        raise DatasetError(
+            "the images of this run were arrays of a program, which cannot be read again: name "
+            "images with --dataset and --data_dir"
+        )
     if name == "digits":
         return _load_digits(image_size)
     if is_own(name):
-        return listing.load(check(name, data_dir, follow_links, skip_broken), image_size)
+        return listing.load(check(name, data_dir, follow_links, skip_broken), image_size, largest)
     from datasets import tfds_images
 
     return tfds_images.load(name, data_dir, image_size, catalog_names=tuple(_NAMES))

@@ -52,12 +52,14 @@ def read_headers(open_row: Open, rows: Sequence[Row], problems: Problems) -> lis
     return _for_each_image(read_header, rows, problems, "checking images")
 
 
-def choose_size(headers: Sequence[Header], image_size: int | None) -> tuple[tuple[int, int], str]:
+def choose_size(
+    headers: Sequence[Header], image_size: int | None, largest: int = LARGEST
+) -> tuple[tuple[int, int], str]:
     """Chooses width and height of the images of the data set, and a note for the user.
 
     `image_size` is the side of the square to which images are resized. If it is None, images of one
     size with sides from 16 to 32 pixels keep it, and others become squares, whose side is the
-    median of the images' shorter sides, at least 16 and at most 32; the note says so.
+    median of the images' shorter sides, at least 16 and at most `largest`; the note says so.
     """
     if image_size is not None:
         return (image_size, image_size), ""
@@ -65,7 +67,9 @@ def choose_size(headers: Sequence[Header], image_size: int | None) -> tuple[tupl
     if len(sizes) == 1 and min(sizes[0]) >= SMALLEST and max(sizes[0]) <= LARGEST:
         return sizes[0], ""
     shorter = int(np.median([min(header.size) for header in headers]))
-    side = min(max(shorter, SMALLEST), LARGEST)
+    side = min(max(shorter, SMALLEST), largest)
+    if sizes == [(side, side)]:
+        return sizes[0], ""
     width, height = sizes[0]
     are = f"{width}x{height} pixels" if len(sizes) == 1 else f"{len(sizes):,} different sizes"
     note = f"images of {are} are resized to {side}x{side}"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from datasets import case_split, copies, folder_images
 from datasets.case_table import Problems, Row
 from datasets.errors import DatasetError
-from datasets.folder_images import Header, Open
+from datasets.folder_images import LARGEST, Header, Open
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
 
 _SPLITS = ("train", "test", "validation")
@@ -161,7 +161,7 @@ def read_in_batches(
         yield images
 
 
-def load(listing: Listing, image_size: int | None = None) -> ImageDataset:
+def load(listing: Listing, image_size: int | None = None, largest: int = LARGEST) -> ImageDataset:
     """Decodes all images.
 
     They become squares of `image_size` pixels (bilinear, antialiased), or have the size that
@@ -189,7 +189,7 @@ def load(listing: Listing, image_size: int | None = None) -> ImageDataset:
             f"{', '.join(sorted(other)[:12])}"
         )
     rows = [r if r.label in known else dataclasses.replace(r, label="") for r in rows]
-    size, size_note = folder_images.choose_size(listing.headers, image_size)
+    size, size_note = folder_images.choose_size(listing.headers, image_size, largest)
     rows.sort(key=lambda row: _SPLITS.index(row.split))  # Each split is a slice.
     problems = Problems(listing.source)
     images = _decode(listing, rows, size, problems, "reading images")

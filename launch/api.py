@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow_federated as tff
 
+from datasets import catalog
 from datasets import partition as partitions
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
 from launch.options import command_line, encoders, presets, settings
@@ -56,13 +57,16 @@ class Run:
     folder: pathlib.Path
 
     def save(self, folder: str | pathlib.Path) -> None:
-        """Writes `encoder/` and `metrics.csv`; `load_run` and `load_encoder` read the folder."""
+        """Writes `encoder/` and `metrics.csv`; `load_run` and `load_encoder` read the folder.
+
+        So do the scripts, to which those that need the images have to be named again.
+        """
         folder = pathlib.Path(folder)
         if (folder / "encoder").exists():
             raise ConfigurationError(f"{folder} already holds an encoder: name another folder")
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copytree(self.folder / "encoder", folder / "encoder")
-        for name in ("metrics.csv", "config.json"):
+        for name in ("metrics.csv", "config.json", "partition.json"):
             if (self.folder / name).exists():
                 whole_files.write(folder / name, (self.folder / name).read_bytes())
 
@@ -192,7 +196,7 @@ def evaluate(
         )
     splits = [_split(x, np.asarray(y)) for x, y in (train, test)]
     names = tuple(map(str, range(1 + max(int(split.labels.max()) for split in splits))))
-    dataset = ImageDataset("arrays", splits[0], splits[1], names)
+    dataset = ImageDataset(catalog.ARRAYS, splits[0], splits[1], names)
     config = EvaluationConfig(
         labels_per_class=tuple(labels_per_class), label_draws=label_draws, baselines=("raw_pixels",)
     )
@@ -275,7 +279,7 @@ def _dataset(
     ids = [f"{k:0{width}}" for k, split in enumerate(splits.values()) for _ in range(len(split))]
     train = Split(images, labels, np.arange(len(images)), np.array(ids, object))
     names = tuple(map(str, range(1 + max(int(labels.max()), -1))))
-    return ImageDataset("arrays", train, train.take(slice(0, 0)), names)
+    return ImageDataset(catalog.ARRAYS, train, train.take(slice(0, 0)), names)
 
 
 def _pair(value: Any) -> tuple[Any, Any]:
@@ -313,7 +317,10 @@ def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
 def _config(
     algorithm: str, encoder: str | None, rounds: int | None, seed: int, options: Mapping[str, Any]
 ) -> RunConfig:
-    """The configuration of a run on a folder of images, whose cases are the clients."""
+    """The configuration of a run on arrays, whose cases are the clients.
+
+    The default preset is that of a folder of images.
+    """
     preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
     known = settings.settings(RunConfig, "pretrain")
     hyperparameters = {
@@ -321,7 +328,7 @@ def _config(
         for field in dataclasses.fields(registry.find(algorithm, None).hyperparameters)
     }
     arguments = [f"--flagfile={preset}"] if preset else []
-    arguments += ["--dataset=case_folder", "--data_dir=.", "--partition=per_case"]
+    arguments += [f"--dataset={catalog.ARRAYS}", "--partition=per_case"]
     arguments += [f"--algorithm={algorithm}", f"--seed={seed}"]
     arguments += [] if encoder is None else [f"--encoder={encoder}"]
     arguments += [] if rounds is None else [f"--rounds={rounds}"]

@@ -16,6 +16,9 @@ a round, as SavedModels that need TensorFlow and nothing else (docs/production.m
 the run's model; without `--run`, with initial weights of `--algorithm`. `--format=client-tflite`
 adds the client's part for LiteRT.
 
+The images of a run of `tff_ssl.train` cannot be read again: features are then compared on random
+images, and there is no int8 file and no probe, unless `--dataset` and `--data_dir` name images.
+
 A run that was stopped has no encoder yet. That of its last readable checkpoint is exported, and
 also written to `encoder/` in the output folder.
 """
@@ -30,6 +33,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datasets import catalog
+from datasets.image_dataset import NO_LABEL, ImageDataset, Split
 from launch.options import app, data, settings
 from launch.options.image_config import DataConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
@@ -79,6 +84,7 @@ class ExportConfig(ScriptConfig):
 _FORMATS = ("tflite", "keras", "onnx", "release")
 _CLIENT_FORMATS = ("client", "client-tflite")
 _COMPARED_IMAGES = 1000  # Largest number of images on which features are compared.
+_RANDOM_IMAGES = 64  # If there are no others.
 _BATCH = 64
 _WARM_UP, _TIMED = 5, 50  # Calls for the latency.
 # Flags that are taken from the run.
@@ -135,7 +141,10 @@ def main(config: ExportConfig) -> None:
     is_stopped = run_folder.is_stopped(run)
     folder = run_folder.encoder_of(run)
     stored = None if is_stopped else encoder_weights.read(folder)
-    dataset = data.load_dataset(config.data)
+    if stored and config.data.dataset == catalog.ARRAYS:
+        dataset = _noise(stored.image_shape, config)
+    else:
+        dataset = data.load_dataset(config.data)
     if stored is None:
         stored = stopped.restore_encoder(run, dataset)
     data.check_image_shape(dataset, stored.image_shape, f"the encoder in {folder}")
@@ -160,6 +169,21 @@ def main(config: ExportConfig) -> None:
             _replace_all(pathlib.Path(scratch), output)
     names = ["encoder/"] * is_stopped + [f.path.name for f in converted.values() if f.path]
     print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
+
+
+def _noise(image_shape: tuple[int, int, int], config: ExportConfig) -> ImageDataset:
+    """Random test images without labels, in place of those of a run on arrays of a program."""
+    has_int8 = "tflite" in config.format
+    print(
+        "note: the images of this run were arrays of a program: features are compared on random "
+        "images, without a probe" + ", and there is no int8 file, whose calibration needs images "
+        "(--dataset and --data_dir name some)" * has_int8,
+        flush=True,
+    )
+    shape = (_RANDOM_IMAGES, *image_shape)
+    images = np.random.default_rng(config.seed).integers(0, 256, shape, np.uint8)
+    test = Split(images, np.full(len(images), NO_LABEL, np.int32), np.arange(len(images)))
+    return ImageDataset(catalog.ARRAYS, test.take(slice(0, 0)), test, ())
 
 
 def _export_client(config: ExportConfig) -> None:
@@ -251,7 +275,8 @@ def _convert(
     if "tflite" in config.format:
         order = np.random.default_rng(config.seed).permutation(len(images))
         drawn = order[: config.calibration_images]
-        for name, calibration in (("float32", None), ("int8", images[np.sort(drawn)])):
+        calibrations = {"float32": None} | ({"int8": images[np.sort(drawn)]} if len(drawn) else {})
+        for name, calibration in calibrations.items():
             path = output / f"encoder_{name}.tflite"
             encode = export.to_tflite(stored, path, calibration)
             converted[f"tflite {name}"] = Converted(path, encode)

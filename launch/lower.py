@@ -24,7 +24,6 @@ def main(config: RunConfig) -> None:
         choices.show(config)
         return
     from launch.options import algorithm as algorithm_options
-    from launch.options import data
     from launch.runs import federated
     from tff_ssl.deployment import lowering
 
@@ -33,7 +32,7 @@ def main(config: RunConfig) -> None:
         raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
     chosen = algorithm_options.choose(config)
     name, objective = config.algorithm.algorithm, chosen.config.objective
-    dataset = data.load_dataset(config.data)
+    dataset = federated.load(chosen.config)
     # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
     built = federated.build(chosen, dataset, batched=False)
     rounds = built.algorithm.rounds_to_lower()

@@ -17,12 +17,14 @@ from markdown_tables import ROOT, table
 from launch.studies.engine.claims import PAPERS, Noted, PaperClaim, Proof, Trial, read_noted
 from tff_ssl.reporting import verdicts
 
-NOT_RUN = "not tried"
+# A claim that does not hold although the order is the paper's: its differences are smaller.
+SMALLER, NOT_RUN = "smaller here", "not tried"
 # Verdicts -> words of the page, and classes of its cards.
 _WORDS = {
-    verdicts.HOLDS: "reproduced", verdicts.CONTRADICTED: "contradicted",
+    verdicts.HOLDS: "reproduced", SMALLER: SMALLER, verdicts.CONTRADICTED: "contradicted",
     verdicts.NOT_SHOWN: "not shown", NOT_RUN: NOT_RUN,
 }  # fmt: skip
+BY_RUNS, BY_CALCULATION = "by runs", "by calculation"
 # Experiment -> value of --data_dir; DATA for all others.
 _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
@@ -72,13 +74,29 @@ def statements(trial: Trial):
     return [(one, tables[one.table], values[one.table]) for one in chosen]
 
 
-def verdict(trial: Trial) -> str:
+def verdict(trial: Trial | Proof) -> str:
     """The verdict on a claim that says all of the trial's statements."""
+    if isinstance(trial, Proof):
+        return trial.verdict
     found = verdicts.check_all(statements(trial))
+    if found == verdicts.CONTRADICTED and order_verdict(trial) == verdicts.HOLDS:
+        return SMALLER
     if found != verdicts.NOT_MEASURED:
         return found
     is_measured = verdicts.deciding(statements(trial)) is not None
     return verdicts.NOT_SHOWN if is_measured else NOT_RUN
+
+
+def orders(trial: Trial):
+    """The trial's statements without sizes (see `verdicts.order`); empty if they have none."""
+    checked = statements(trial)
+    found = [(verdicts.order(one), *of_table) for one, *of_table in checked]
+    return [] if found == checked else found
+
+
+def order_verdict(trial: Trial) -> str | None:
+    """The verdict on the order alone; None if the trial's statements have no sizes."""
+    return verdicts.check_all(orders(trial)) if orders(trial) else None
 
 
 def figures(trial: Trial) -> str:
@@ -152,6 +170,7 @@ def card(claim: PaperClaim) -> list[str]:
     first = claim.trials[0]
     sentence, picture = (_sentence(first), "") if isinstance(first, Proof) else seen(first)
     lines += [f"**We saw:** {sentence}", "", *([picture, ""] if picture else [])]
+    lines += _order_lines(claim)
     others = len(claim.trials) - 1
     more = f" and {others} more trial{'s' if others > 1 else ''}" if others else ""
     lines += [f"<details><summary>Setting, figures{more}</summary>", ""]
@@ -160,14 +179,27 @@ def card(claim: PaperClaim) -> list[str]:
     return [*lines, "</details>", "</section>", ""]
 
 
+def _order_lines(claim: PaperClaim) -> list[str]:
+    """What was seen of the order alone, in trials that do not show a claim's sizes."""
+    lines = []
+    for number, trial in enumerate(claim.trials):
+        found = order_verdict(trial) if isinstance(trial, Trial) else None
+        if found and verdict(trial) != verdicts.HOLDS and (not number or found == verdicts.HOLDS):
+            place = f", trial {number + 1} ({trial.setting.partition(',')[0]})" if number else ""
+            sentence, _ = interval_pictures.seen(orders(trial), found)
+            lines += [f"**The order alone{place}:** {_WORDS.get(found, NOT_RUN)}. {sentence}", ""]
+    return lines
+
+
 def _sentence(proof: Proof) -> str:
-    return f"{proof.figures}."
+    return f"{proof.figures[0].upper()}{proof.figures[1:]}."
 
 
 def _details(trial: Trial | Proof, number: int) -> list[str]:
     """The setting of a trial, its figures, its statements and commands."""
     if isinstance(trial, Proof):
-        return [f"{trial.setting}. Command: `{trial.command}`", ""]
+        found = f"**Trial {number + 1}: {_WORDS[trial.verdict]}.** {_sentence(trial)} "
+        return [f"{found if number else ''}{trial.setting}. Command: `{trial.command}`", ""]
     lines = []
     if number:
         sentence, picture = seen(trial)
@@ -179,7 +211,7 @@ def _details(trial: Trial | Proof, number: int) -> list[str]:
         parts = [
             f"{each[word]} {_WORDS.get(word, NOT_RUN)}" for word in verdicts.VERDICTS if each[word]
         ]
-        lines += [f"Its {len(checked)} statements by themselves: {', '.join(parts)}.", ""]
+        lines += [f"Its {len(checked)} statements one by one: {', '.join(parts)}.", ""]
     texts = [f"`{command}`" for command in commands(trial.run)]
     is_kept = (ROOT / "measured" / f"{trial.run}.jsonl").exists()
     pictures = f" [Pictures](generated/{trial.run}.md)." if is_kept else ""
@@ -207,18 +239,73 @@ def commands(run: str) -> list[str]:
     return lines
 
 
-def counts() -> Counter:
-    """The number of claims by verdict."""
-    return Counter(main_verdict(claim) for claim in claims())
+def counts(paper: str = "", how: str = "") -> Counter:
+    """The number of a paper's claims, or of all, by verdict: that on the first trial.
+
+    `how` is `BY_RUNS` or `BY_CALCULATION`, for claims whose first trial is one of these.
+    """
+    return Counter(main_verdict(one) for one in claims(paper) if how in ("", _how(one)))
+
+
+def _how(claim: PaperClaim) -> str:
+    if not claim.trials:
+        return NOT_RUN
+    return BY_CALCULATION if isinstance(claim.trials[0], Proof) else BY_RUNS
+
+
+def count_sentence() -> str:
+    """The numbers of claims by verdict in a sentence, for README and the landing page."""
+    found, by_runs = counts(), counts(how=BY_RUNS)
+    reproduced, contradicted, smaller = verdicts.HOLDS, verdicts.CONTRADICTED, found[SMALLER]
+    calculated = {word: found[word] - by_runs[word] for word in found}
+    # Of these, differences are too small, and their order is neither shown nor contradicted.
+    in_size = sum(
+        order_verdict(one.trials[0]) == verdicts.NOT_SHOWN
+        for one in claims()
+        if main_verdict(one) == contradicted and _how(one) == BY_RUNS
+    )
+    return (
+        f"{found[reproduced]} are reproduced ({by_runs[reproduced]} by runs on two cores, "
+        f"{calculated[reproduced]} by calculation), {smaller} {'has' if smaller == 1 else 'have'} "
+        f"the paper's order but smaller differences, {found[contradicted]} are contradicted at "
+        f"this scale ({by_runs[contradicted]} by runs, {in_size} of them in the size of "
+        f"differences alone, and {calculated[contradicted]} by calculation), "
+        f"{found[verdicts.NOT_SHOWN]} are not shown at this scale, and {found[NOT_RUN]} were not "
+        "tried"
+    )
 
 
 def counts_table() -> list[str]:
-    """The number of claims by paper and verdict (that on the first trial), and the runs' hours."""
+    """The number of claims by paper, by kind of trial and by verdict, and the runs' hours."""
     grid = [["paper", "claims", *_WORDS.values()]]
-    for key, title in (*PAPERS.items(), ("", "all")):
-        found: Counter = Counter(main_verdict(claim) for claim in claims(key))
+    rows = [(title, counts(key)) for key, title in PAPERS.items()]
+    rows += [(how, counts(how=how)) for how in (BY_RUNS, BY_CALCULATION)]
+    for title, found in (*rows, ("all", counts())):
         grid.append([title, str(sum(found.values())), *(str(found[word]) for word in _WORDS)])
     return [*table(grid), _hours()]
+
+
+def bounds_table() -> list[str]:
+    """The margins and factors of the claims' trials, with the claims that have them."""
+    found: dict[str, dict[str, None]] = {}
+    for claim in claims():
+        for trial in claim.trials:
+            for statement, shown, _ in statements(trial) if isinstance(trial, Trial) else ():
+                for contrast in statement.contrasts:
+                    if words := _bound(contrast, shown):
+                        found.setdefault(words, {})[claim.name] = None
+    return table([["bound", "claims"], *([words, ", ".join(of)] for words, of in found.items())])
+
+
+def _bound(contrast, shown) -> str:
+    """A contrast's margin or factor in words; "" if it is about an order alone."""
+    factors = {abs(weight) for weight in contrast.weights.values()} - {1}
+    if factors:
+        factor = max(factors) if min(factors) > 1 else 0.5
+        return f"a factor of {factor:g}" if factor > 1 else "half of a gain or of a loss"
+    margin = contrast.margin * (100 if shown.percent else 1)
+    unit = ("point" if abs(margin) == 1 else "points") if shown.percent else ""
+    return f"{'more' if margin > 0 else 'less'} than {abs(margin):g} {unit}" if margin else ""
 
 
 def rates_table() -> list[str]:
@@ -247,7 +334,4 @@ def _hours() -> str:
 
 def main_verdict(claim: PaperClaim) -> str:
     """The verdict on a claim's first trial or proof."""
-    if not claim.trials:
-        return NOT_RUN
-    first = claim.trials[0]
-    return first.verdict if isinstance(first, Proof) else verdict(first)
+    return verdict(claim.trials[0]) if claim.trials else NOT_RUN

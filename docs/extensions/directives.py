@@ -5,12 +5,14 @@
 - `{measured} dcco_table1-cpu`: an experiment's tables, measured beside published;
 - `{published} hetero_table4`: the paper's tables of an experiment;
 - `{below-pixels} all_methods-cpu`: which methods of an experiment are below raw pixels;
+- `{paired} all_methods-cpu FedAvg`: an experiment's methods less one of them, with intervals;
 - `{report-picture} all_methods-cpu 1`: `picture_1.png` of an experiment's report, with the text
   `:alt:`;
 - `{default-run} fedu`, `{default-runs}`: the default runs on the digits, of one algorithm or all;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
 - `{claim-counts}`: the claims by verdict;
+- `{claim-bounds}`: the margins and factors of claims;
 - `{verdict-rates}`: the error rates and the power of the rule of verdicts;
 - `{paper-scale}`: what the experiments' runs would take at the paper's scale;
 - `{round} server | client k`: a picture of a round (see `round_pictures`);
@@ -86,12 +88,14 @@ _MARKDOWN = {
     "measured": (experiments.measured, 1, _TABLES),
     "published": (experiments.published, 1, _TABLES),
     "below-pixels": (experiments.below_pixels, 1, {}),
+    "paired": (experiments.paired, 2, {}),
     "report-picture": (_report_picture, 2, {"alt": directives.unchanged_required}),
     "default-run": (experiments.default_run, 1, {}),
     "default-runs": (experiments.default_runs, 0, {}),
     "gallery-index": (experiments.gallery_index, 0, {}),
     "claims": (claim_tables.paper, 1, {}),
     "claim-counts": (claim_tables.counts_table, 0, {}),
+    "claim-bounds": (claim_tables.bounds_table, 0, {}),
     "verdict-rates": (claim_tables.rates_table, 0, {}),
     "paper-scale": (estimate_tables.paper_scale, 0, {}),
 }

@@ -5,7 +5,6 @@ the papers' ones; none is typed into the pages.
 """
 
 import functools
-import json
 import pathlib
 import shutil
 from collections import Counter
@@ -45,32 +44,12 @@ def names() -> list[str]:
     return sorted(path.stem for path in _MEASURED.glob("*.jsonl") if path.stem not in _OTHERS)
 
 
-@functools.cache
-def reference_scores():
-    """The scores of raw pixels, and of ImageNet, in all runs and noted ones, by setting."""
-    from tff_ssl.reporting import references
-
-    found = references.collect(map(records, names()))
-    baselines = {row.strip("()"): baseline for baseline, row in references.ROWS.items()}
-    for line in (_MEASURED / "noted.jsonl").read_text().splitlines():
-        noted = json.loads(line)
-        if noted["what"] in baselines:
-            fields = ("dataset", "image_size", "labels", "probe")
-            setting = references.Setting(baselines[noted["what"]], *(noted[key] for key in fields))
-            by_seed = {
-                seed: dict(zip(noted["rows"], scores, strict=True))
-                for seed, scores in enumerate(zip(*noted["rows"].values(), strict=True))
-            }
-            found.setdefault(setting, by_seed)
-    return found
-
-
 def further_rows(name: str, shown):
     """The figures of raw pixels and of ImageNet by row and column, for an experiment's table."""
     from tff_ssl.reporting import references, report
 
     chosen = report.choose_cells(records(name), read(name)[0])
-    return references.values(records(name), shown, reference_scores(), chosen)
+    return references.values(records(name), shown, references.kept(), chosen)
 
 
 def bounds(name: str, shown):
@@ -102,6 +81,36 @@ def below_pixels(name: str) -> list[str]:
             text = f"Below them are {', '.join(below)}." if below else "Nothing is below them."
             lines.append(f"- {place}: raw pixels have {mean}. {text}")
     return ["", *lines, ""]
+
+
+def paired(name: str, row: str) -> list[str]:
+    """Differences of the first table's rows from one of them, paired by seed, with intervals."""
+    from tff_ssl.reporting import verdicts
+    from tff_ssl.reporting.experiment import Contrast
+
+    experiment, all_values = read(name)
+    shown = experiment.tables[0]
+    values = all_values[shown.title]
+    others = [
+        one for one in shown.rows
+        if one != row and not shown.selectors.get(one, shown.selector).baseline
+    ]  # fmt: skip
+    grid = [[f"points above {row} (95 % interval)", *shown.columns], *([one] for one in others)]
+    lines = []
+    for column in shown.columns:
+        sides: dict[str, list[str]] = {"above": [], "below": []}
+        for cells, other in zip(grid[1:], others, strict=True):
+            contrast = Contrast({(other, column): 1, (row, column): -1})
+            found = verdicts.estimate(contrast, shown, values)
+            assert found is not None, (other, column)
+            low, high = found.interval()
+            cells.append(f"{100 * found.mean:.1f} ({100 * low:.1f} to {100 * high:.1f})")
+            if low > 0 or high < 0:
+                sides["above" if low > 0 else "below"].append(other)
+        for side, found_rows in sides.items():
+            names = "; ".join(found_rows) or "none"
+            lines.append(f"- {column}, the whole interval is {side} {row}: {names}.")
+    return [*table(grid), *lines, ""]
 
 
 def comparison(shown, values, further=None) -> list[list[str]]:

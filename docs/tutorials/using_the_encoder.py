@@ -59,8 +59,10 @@ print(f"raw pixels: {accuracy(images.reshape(len(images), -1)):.3f}")
 # Export
 # ------
 # TensorFlow Lite runs on phones. Calibration images make the int8 file, which is less than half
-# as large. ``uv run python -m launch.export --run=RUN`` does the same in a terminal, and measures
-# the time for an image and the largest difference that the conversion makes.
+# as large. ``uv run python -m launch.export --run=RUN`` writes the files in a terminal, and also
+# measures the time for an image and the largest difference that the conversion makes. It cannot
+# read the arrays of this program again: ``--dataset`` and ``--data_dir`` name images for the
+# calibration.
 
 stored = encoder_weights.read(folder / "encoder")
 export.to_tflite(stored, folder / "float32.tflite")

@@ -3,6 +3,7 @@
 Each runs in its own process (`processes.Child`), which imports TensorFlow only after `quiet`.
 """
 
+import hashlib
 import itertools
 import os
 import pathlib
@@ -170,16 +171,18 @@ def federated_round(
     scratch: str,
     folds: bool = True,
     runtime: Literal["auto", "worker", "in_process"] = "auto",
-) -> Generator[dict[str, int], None, None]:
+    digests: int = 0,
+) -> Generator[dict[str, Any], None, None]:
     """Rounds of a federated algorithm, as `launch.pretrain` runs them.
 
     Args:
       hyperparameters: Hyperparameters that differ from the algorithm's defaults.
       folds: Whether clients are folded into one group where the algorithm allows that.
       runtime: What computes the rounds; see `tff_ssl.runtime.start`.
+      digests: Number of first rounds that also yield the digest of their state.
 
     Yields:
-      The bytes that each client receives and sends in a round.
+      The bytes that each client receives and sends in a round, and the digest, hexadecimal.
     """
     quiet()
     from tff_ssl.algorithms import registry
@@ -194,12 +197,22 @@ def federated_round(
     run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
     with start(runtime, built.default_concurrent_calls()):
-        for state in states(simulation, seed):
+        for number, state in enumerate(states(simulation, seed)):
             simulation.on_checkpoint(state)  # Deletes the clients' old states.
             yield {
                 "bytes_down_per_client": message_sizes.total_bytes(built.downloads),
                 "bytes_up_per_client": message_sizes.total_bytes(built.uploads),
-            }
+            } | ({"digest": _digest(state)} if number < digests else {})
+
+
+def _digest(state: Any) -> str:
+    """The SHA-256 of a state's arrays, hexadecimal."""
+    from tff_ssl.simulation.packing import pack
+
+    hashed = hashlib.sha256()
+    for name, array in sorted(pack(state).items()):
+        hashed.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
 
 
 def build(

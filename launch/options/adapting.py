@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from datasets import catalog
+from datasets import catalog, folder_images
 from datasets.image_dataset import ImageDataset
 from launch.options import settings
 from launch.options.run_config import RunConfig
@@ -36,11 +36,18 @@ class Adapted(Generic[Config]):
 
 
 def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
-    """Sets `--per_case` and `--labels_per_class`."""
+    """Sets `--per_case` and `--labels_per_class`.
+
+    Also sets `--image_size` to that of larger images than without pretrained weights, so that
+    commands that read the run's configuration evaluate the encoder on images of this size.
+    """
     if not catalog.is_own(dataset.name):
         return Adapted(config)
     flags: Any = config
     notes, changes = list[str](), dict[str, Any]()
+    side = dataset.train.images.shape[1]
+    if flags.data.image_size is None and side > folder_images.LARGEST:
+        changes["image_size"] = side
     labels, case_ids = dataset.train.labels, dataset.train.case_ids
     per_case, has_cases = flags.evaluation.per_case, case_ids is not None
     is_ambiguous = any(
@@ -78,7 +85,7 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
 
 def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
     """Sets `--clients_per_round` for about 128 images a round, from the clients' sizes."""
-    is_own = catalog.is_own(config.data.dataset)
+    is_own = catalog.is_own(config.data.dataset) or config.data.dataset == catalog.ARRAYS
     if not is_own or "clients_per_round" in config.given or not sizes:
         return Adapted(config)
     wanted = max(int(np.ceil(ROUND_IMAGES / np.mean(sizes))), _LEAST_CLIENTS)

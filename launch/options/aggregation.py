@@ -182,6 +182,11 @@ def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: 
     """Rejects settings with which the announced guarantee would not hold."""
     privacy, sampling = config.privacy, config.participation.sampling
     epsilon, delta = privacy.dp_epsilon, privacy.dp_delta
+    if config.runtime.deterministic:
+        raise ConfigurationError(
+            "--deterministic with differential privacy: its noise is drawn anew in every run; "
+            "leave one of the two out"
+        )
     if (epsilon is None) == (privacy.dp_noise_multiplier is None):
         raise ConfigurationError(
             "differential privacy needs either --dp_epsilon or --dp_noise_multiplier"

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 # Set before TensorFlow is imported: its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow would take all of a GPU's memory at once, also that of other processes.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 from absl import flags, logging
 

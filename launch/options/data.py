@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Collection, Iterable
 
-from datasets import catalog
+from datasets import catalog, folder_images
 from datasets.image_dataset import ImageDataset
 from launch.options import settings
 from launch.options.image_config import DataConfig
@@ -16,10 +16,13 @@ _WITHIN_RUN = ("evaluate", "export", "visualize", "reproduce")
 IMAGE_FLAGS = ("dataset", "data_dir", "image_size", "follow_links", "skip_broken")
 
 
-def load_dataset(data: DataConfig) -> ImageDataset:
-    """Loads the data set, and prints what the loader decided itself."""
+def load_dataset(data: DataConfig, largest: int = folder_images.LARGEST) -> ImageDataset:
+    """Loads the data set, and prints what the loader decided itself.
+
+    Without `--image_size`, your own images have sides of at most `largest` pixels.
+    """
     dataset = catalog.load(
-        data.dataset, data.data_dir, data.image_size, data.follow_links, data.skip_broken
+        data.dataset, data.data_dir, data.image_size, data.follow_links, data.skip_broken, largest
     )
     print_notes(dataset.notes)
     return dataset

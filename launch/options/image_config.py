@@ -18,8 +18,8 @@ class DataConfig:
     Attributes:
       dataset: {names}; or any TFDS image-classification set that is prepared in --data_dir.
       data_dir: Folder of prepared TFDS sets, or the folder or file of your own images.
-      image_size: Height and width to which all images are resized. Default: their own; of
-        your own images {names}.
+      image_size: Height and width to which all images are resized. Default: their own; of your own
+        images {names}, or at most the size of the views with pretrained weights.
       follow_links: case_folder: also read links to folders and links that lead out of --data_dir.
         Without it they are left out and counted.
       skip_broken: case_folder, parquet, hf_disk: leave missing and broken images out.

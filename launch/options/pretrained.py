@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from datasets import folder_images
 from launch.options import encoders, settings
 from launch.options.image_config import ModelConfig
 from launch.options.run_config import RunConfig
@@ -38,7 +39,7 @@ class _Values(NamedTuple):
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """Sets the encoder and its norm to those of the weights, and prints a note on each change.
+    """Sets encoder, norm and view size to those of the weights, and prints a note on each change.
 
     Raises:
       ConfigurationError: If there are no such weights, or they are of another encoder than the one
@@ -64,21 +65,25 @@ def resolve(config: RunConfig) -> RunConfig:
                 f"--init_from={source} is for a model of Keras: add --encoder=keras:NAME, such as "
                 f"keras:EfficientNetV2B0{own}"
             )
-        return config
-    with_batch_norm = "norm" in config.given and model.norm == "batch"
-    norm = "batch" if with_batch_norm else "frozen"
-    wanted: dict[str, Any] = {"encoder": EFFICIENTNET, "norm": norm}
-    if "view_size" not in config.given:
-        wanted["view_size"] = VIEW_SIZE
-    if source != EFFICIENTNET:
-        stored = _read(source).model
-        assert isinstance(stored, DualEncoder)
-        wanted = {"encoder": stored.encoder_name, "norm": stored.norm}
-        if not isinstance(stored.encoder, str):
-            name = f"stored:{stored.encoder_name}"
-            wanted = {"encoder": encoders.register(stored.encoder, name)}
+        wanted: dict[str, Any] = {"view_size": VIEW_SIZE}
+    elif source == EFFICIENTNET:
+        with_batch_norm = "norm" in config.given and model.norm == "batch"
+        norm = "batch" if with_batch_norm else "frozen"
+        wanted = {"encoder": EFFICIENTNET, "norm": norm, "view_size": VIEW_SIZE}
+    else:
+        stored = _read(source)
+        network = stored.model
+        assert isinstance(network, DualEncoder)
+        wanted = {"encoder": network.encoder_name, "norm": network.norm}
+        if not isinstance(network.encoder, str):
+            name = f"stored:{network.encoder_name}"
+            wanted = {"encoder": encoders.register(network.encoder, name)}
             if "encoder" in config.given and ":" in model.encoder:
                 wanted = {}  # The weights are compared with this encoder when it is built.
+        if stored.view_size:
+            wanted["view_size"] = stored.view_size
+    if "view_size" in config.given:
+        wanted.pop("view_size", None)
     encoder = wanted.get("encoder", model.encoder)
     if "encoder" in config.given and model.encoder != encoder:
         raise ConfigurationError(
@@ -90,6 +95,15 @@ def resolve(config: RunConfig) -> RunConfig:
         shown = " ".join(f"--{name}={value}" for name, value in changes.items())
         print(f"note: {shown} for --init_from={source}", flush=True)
     return settings.replace(config, **changes)
+
+
+def largest_photo(config: RunConfig) -> int:
+    """The largest side, in pixels, of your own images without `--image_size`.
+
+    It is that of the views if the run starts from pretrained weights and `resolve` has chosen them.
+    """
+    views = config.model.view_size if config.model.init_from else None
+    return max(folder_images.LARGEST, views or 0)
 
 
 def start(model: Model, config: ModelConfig, seed: int) -> Model:

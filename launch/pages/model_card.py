@@ -24,7 +24,8 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
     results = [result for result in run.results if "evaluated_clients" not in result]
     names = sorted((_SHOWN | set(config["given"])) - _HIDDEN)
     training = [f"{name}: {_value(flags[name])}" for name in names if flags.get(name) is not None]
-    counts = [f"{name}: {run.first(name)}" for name in ("clients", "train_images")]
+    counts = {name: run.first(name) for name in ("clients", "train_images")}
+    training += [f"{name}: {count}" for name, count in counts.items() if count is not None]
     versions = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
     epsilon = float(flags.get("dp_epsilon") or "inf")
     is_private = math.isfinite(epsilon) or flags.get("dp_noise_multiplier")
@@ -45,7 +46,7 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
         '```python\nencode = tff_ssl.load_encoder("FOLDER_OF_THIS_CARD")\n'
         "features = encode(images)  # uint8 [n, height, width, channels]\n```",
         f"## Intended use\n\n{intended_use}",
-        f"## Training\n\n{_list([*training, *counts])}",
+        f"## Training\n\n{_list(training)}",
         f"{versions}; commit {config.get('git_commit')}.",
         f"## Figures\n\n{_figures(results)}",
         *result_text.comparison_lines(results),

@@ -13,13 +13,12 @@ from launch.options import model as model_options
 from launch.options.run_config import RunConfig
 from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
-from launch.runs import training
+from launch.runs import runtimes, training
 from launch.runs.final_evaluation import Restored
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import labels
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
-from tff_ssl.runtime import devices
 from tff_ssl.simulation import centralized, cohort
 from tff_ssl.simulation.training_loop import last_state
 
@@ -34,8 +33,9 @@ def train(config: RunConfig) -> None:
     """Trains and evaluates the baseline, and writes the results."""
     config = pretrained.resolve(defaults.resolve(config, config.objective))
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
-    dataset = data.load_dataset(config.data)
+    dataset = data.load_dataset(config.data, pretrained.largest_photo(config))
     config = adapting.fit_evaluation(dataset, config).announced()
+    device = runtimes.this_process(config.runtime)
     config, model, simulation, batches, images = _build(dataset, values, config)
     probing.check_labels(dataset, config.evaluation)
     folder = output_folder.choose(config.output.output_dir, f"centralized-{config.data.dataset}")
@@ -50,7 +50,8 @@ def train(config: RunConfig) -> None:
         f"views {config.model.views} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{hyperparameters.describe(values, unused_hyperparameters(config.objective))}\n"
         f"{model_options.norm_warning(config.objective, config.model)}"
-        f"{model_options.precision_note(config.model.precision)}results go to {folder}/",
+        f"{model_options.precision_note(config.model.precision)}steps run in {device.description}\n"
+        f"results go to {folder}/",
         flush=True,
     )
     fields = {
@@ -84,8 +85,6 @@ def _build(
     """
     train_images = _training_images(dataset, config)
     config, train_images, batches, images = _choose_batches(dataset, train_images, config)
-    if config.runtime.deterministic:
-        devices.use_deterministic_algorithms()
     model = model_options.build_model(
         dataset,
         config.model,

@@ -9,7 +9,15 @@ import numpy as np
 
 from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import adapting, data, heterogeneous_clients, hyperparameters, network, settings
+from launch.options import (
+    adapting,
+    data,
+    heterogeneous_clients,
+    hyperparameters,
+    network,
+    pretrained,
+    settings,
+)
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import model as model_options
@@ -162,7 +170,7 @@ def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> N
 
 def load(config: RunConfig) -> ImageDataset:
     """Loads the data set, and checks that it has the labels the objective needs."""
-    dataset = data.load_dataset(config.data)
+    dataset = data.load_dataset(config.data, pretrained.largest_photo(config))
     if OBJECTIVES[config.objective].supervised and np.any(dataset.train.labels < 0):
         raise ConfigurationError(
             f"--objective={config.objective} needs a label for every training image of "
@@ -323,7 +331,9 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
     if runtime.ray is None:
         return contextlib.nullcontext(InThisProcess() if runtime.slices else None)
     print(f"starting nodes: --ray={runtime.ray}", flush=True)
-    return ray_nodes.ray_nodes(runtime.ray, [store], calls, timeout, runtime.runtime)
+    return ray_nodes.ray_nodes(
+        runtime.ray, [store], calls, timeout, runtime.runtime, runtime.deterministic
+    )
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:

@@ -28,7 +28,9 @@ def fit(chosen: Chosen, dataset: ImageDataset, gpu: Gpu | None) -> Chosen:
         predictor=entry.predictor,
         seed=config.seed,
     )
-    return _with_size(chosen, largest_that_fits(model, gpu.memory_mib << 20))
+    # A round has no more images than the data set, so that larger sizes would change nothing.
+    fits = largest_that_fits(model, gpu.memory_mib << 20)
+    return _with_size(chosen, min(fits, len(dataset.train)))
 
 
 def halve(chosen: Chosen, error: OutOfMemoryError) -> Chosen:
@@ -42,8 +44,9 @@ def halve(chosen: Chosen, error: OutOfMemoryError) -> Chosen:
         is_given = any(text.startswith(_NAME) for text in chosen.config.algorithm.hparam)
         what = _NAME if is_given and size > 1 else "batch_size"
         raise OutOfMemoryError(
-            f"a round does not fit into memory ({error}): lower --hparam={what}=N, choose a "
-            "smaller --encoder, or add --resume --runtime=worker to continue on the CPU"
+            f"a round does not fit into memory ({error}): lower --hparam={what}=N or "
+            "--max_concurrent_calls, choose a smaller --encoder, or add --resume --runtime=worker "
+            "to continue on the CPU"
         ) from error
     half = size // 2
     print(f"note: a round does not fit into memory, and runs again with micro_batch_size={half}")

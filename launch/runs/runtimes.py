@@ -1,5 +1,6 @@
 """Where the rounds of a run are computed: `--runtime`."""
 
+import contextlib
 from typing import Literal, NamedTuple
 
 from launch.options.run_config import RuntimeConfig
@@ -38,8 +39,7 @@ def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
             "--runtime=in_process cannot stop a computation of its own process: leave out "
             "--round_timeout, or use --runtime=worker"
         )
-    if config.deterministic:
-        devices.use_deterministic_algorithms()
+    here = this_process(config)
     worker = Chosen("worker", "TFF's worker, on the CPU")
     if config.ray is not None:
         return worker._replace(description="the processes of Ray's nodes")
@@ -47,20 +47,30 @@ def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
         return worker
     if round_timeout is not None:
         return worker._replace(description=f"{worker.description}: --round_timeout needs it")
+    if here.gpu is None:
+        devices.start_unoptimized()
+    return here
+
+
+def this_process(config: RuntimeConfig) -> Chosen:
+    """TensorFlow in this process, whose GPUs are prepared before it computes anything."""
     gpu = devices.find_gpu()
-    if gpu is not None:
-        _announce_compiling()
-        repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
-        arithmetic = f"{devices.products(gpu)} products, {repeats}"
-        return Chosen("in_process", f"this process, on {gpu}; {arithmetic}", gpu)
-    devices.start_unoptimized()
-    return Chosen("in_process", "this process, on the CPU")
+    if config.deterministic:
+        devices.use_deterministic_algorithms()
+    if gpu is None:
+        return Chosen("in_process", "this process, on the CPU")
+    _announce_compiling()
+    repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
+    arithmetic = f"{devices.products(gpu)} products, {repeats}"
+    return Chosen("in_process", f"this process, on {gpu}; {arithmetic}", gpu)
 
 
 def _announce_compiling() -> None:
     """Prints, before the first run on this machine, what the first round waits for."""
     cache = devices.kernel_cache()
     if cache is not None and not cache.exists():
+        with contextlib.suppress(OSError):  # The driver then keeps nothing.
+            cache.mkdir(parents=True)
         print(
             "note: the first round takes half a minute longer on new GPUs, whose driver compiles "
             f"kernels and keeps them in {cache}/"

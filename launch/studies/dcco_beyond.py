@@ -241,7 +241,7 @@ def dcco_communication(at: At) -> Experiment:
     }
     cells, rows = grid(settings, {}, _common(at, "digits/dcco", _PAPERS_CLIENTS), short)
     labels = at((10, 50), (500, 5000))
-    tables = _probes(labels, rows, {})
+    tables = _probes(labels, rows, {UNTRAINED: "mean, 32 bits"})
     _, shown = tables.values()
     statements = [
         say(shown, "costs", text, above(row, "mean, 32 bits", _COLUMN, -0.02))

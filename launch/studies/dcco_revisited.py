@@ -9,8 +9,8 @@ from typing import Any
 
 from launch.studies import dcco
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, FEDAVG, METHODS, ONE, SCRATCH
-from launch.studies.engine.claims import PaperClaim, Proof, Trial, claim
-from launch.studies.engine.statements import above, at_most, below, falls, more_than, say
+from launch.studies.engine.claims import Number, PaperClaim, Proof, Trial, claim
+from launch.studies.engine.statements import above, below, falls, say
 from launch.studies.engine.study import UNTRAINED, At, grid, study, table
 from tff_ssl.reporting.experiment import Experiment
 from tff_ssl.reporting.measured import TRAINING, Selector
@@ -72,17 +72,10 @@ def dcco_table1_revisited(at: At) -> Experiment:
         title = f"Nearest neighbours on training images{end}"
         selector = Selector(TRAINING, metric=f"knn_{metric}")
         tables[metric] = table(title, selector, own.clients, rows)
-    # Section 4.3. The noise of the monitor may take a point from the best of ten rounds.
-    lost, small = tables["lost"], 0.01
+    lost = tables["lost"]  # Section 4.3.
     shared = [column for column in lost.columns if column != ONE]
-    statements += [
-        *(say(lost, "fedavg", f"{row} overfits: its last round is more than 1 point below its "
-              "best", more_than(small, row, shared)) for row in FEDAVG),
-        say(lost, "dcco", "DCCO does not overfit: its last round is at most 1 point below its best",
-            at_most(small, DCCO, lost.columns)),
-        say(lost, "less", "DCCO loses less after its best round than either FedAvg variant",
-            below(DCCO, FEDAVG, shared)),
-    ]  # fmt: skip
+    text = "DCCO loses less after its best round than either FedAvg variant"
+    statements.append(say(lost, "less", text, below(DCCO, FEDAVG, shared)))
     cells += dcco.central_cells(at, own)
     return at.build(cells, tables, statements, own.partitions(), notes, choices=choices)
 
@@ -121,10 +114,11 @@ def dcco_appendix_c(at: At) -> Experiment:
 
 _CIFARS = _CIFAR100, _CIFAR10 = "dcco_table1-cpu", "dcco_table1-cpu-cifar10"
 _DIGITS = "dcco_table1_revisited-cpu-digits"
+_CHOSEN = "Network and rounds were chosen with the probes of seed 0 on test images in view."
 _SETTINGS = {
-    _CIFAR100: "CIFAR-100, tiny ResNet at 16x16, 1200 rounds of 256 images; 3 seeds.",
+    _CIFAR100: f"CIFAR-100, tiny ResNet at 16x16, 1200 rounds of 256 images; 3 seeds. {_CHOSEN}",
     _CIFAR10: "CIFAR-10, small ResNet at 16x16, 2000 rounds of 256 images, non-IID clients of 1 "
-    "and 4 alone; 3 seeds.",
+    f"and 4 alone; 3 seeds. {_CHOSEN}",
     _DIGITS: "Digits, 1280 images on clients that come often, tiny ResNet, 250 rounds of 128 "
     "images, the better of two rates; probes with 50 and with 10 labels; 3 seeds.",
 }
@@ -154,20 +148,13 @@ CLAIMS = (
                    "On the CIFARs, centralized CCO is only one to four points above contrastive "
                    "FedAvg here, so that DCCO cannot be 11 points above it. On the digits it is 12 "
                    "to 35 points above."),
-           _trials(_CIFARS, "paper.*.non_iid", _BASELINES, _NON_IID,
-                   "The order alone."),
-           _trials([_DIGITS], "paper.*.size_non_iid", _BASELINES, _NON_IID),
-           _trials([_DIGITS], "paper.*.non_iid", _BASELINES, _NON_IID,
-                   on_digits="The order alone.")),
+           _trials([_DIGITS], "paper.*.size_non_iid", _BASELINES, _NON_IID)),
     _claim("D2", "On IID clients DCCO is above both FedAvg variants, by 4 to 10 points in linear "
            "probes and 4 to 6 fine-tuned: clients of 4, 51.4 against 41.1.",
            _trials([_CIFAR100, _DIGITS], "paper.*.size_iid", _BASELINES, _IID,
                    "On IID clients of CIFAR-100 "
                    "contrastive FedAvg is as good as centralized CCO here. On the digits with 50 "
-                   "labels DCCO is above both FedAvg variants by the means, by up to 5 points."),
-           _trials([_CIFAR100, _DIGITS], "paper.*.iid", _BASELINES, _IID,
-                   "The order alone.",
-                   "The order alone.")),
+                   "labels DCCO is above both FedAvg variants by the means, by up to 5 points.")),
     _claim("D3", "DCCO is above supervised training from scratch, with 500 labels by 10 to 20 "
            "points: 33.3 against 13.1.",
            _trials((*_CIFARS, _DIGITS), "paper.*.scratch", (DCCO, SCRATCH), (ONE,),
@@ -191,13 +178,17 @@ CLAIMS = (
     _claim("D6", "CCO within clients is below contrastive FedAvg on clients of 8 and 16: 30.7 "
            "against 31.8 on non-IID clients of 16.",
            _trials([_CIFAR100, _DIGITS], "paper.*.contrastive", (CONTRASTIVE, CCO),
-                   (_NON_IID[1], _IID[1]))),
+                   (_NON_IID[1], _IID[1]), "Only clients of 16 were run.",
+                   "Only clients of 16 were run. On IID clients with 10 labels the order is "
+                   "reversed: CCO within clients is 10 points above contrastive FedAvg.")),
     _claim("D7", "Both FedAvg variants overfit in 100,000 rounds, so that the best checkpoint is "
            "reported; DCCO does not.",
            _trials([_DIGITS], "lost", (CONTRASTIVE, CCO, DCCO), _NON_IID,
-                   "", "CCO within clients loses 7 points "
-                   "after its best round on non-IID clients of 4. Elsewhere, both FedAvg variants "
-                   "lose about a point at most, and DCCO 0.4 at most."), place="section 4.3"),
+                   "", "A client is visited 25 times here, in the paper about 1000 times, and the "
+                   "nearest neighbours that are monitored are nearly all right. CCO within clients "
+                   "loses 7 points after its best round on non-IID clients of 4 by the mean. "
+                   "Elsewhere, both FedAvg variants lose about a point at most, and DCCO 0.4 at "
+                   "most."), place="section 4.3"),
     claim("D11", "Appendix C", "BYOL learns with batch norm (41.0) and not with group norm (3.0), "
           "and so does SimSiam (Figure 3b, without figures).",
           "CIFAR-10, tiny ResNet at 16x16, 500 steps of 128 images; 3 seeds.",
@@ -208,13 +199,19 @@ CLAIMS = (
     PaperClaim("D12", "Appendix A",
                "A round with one local step is one centralized step on the union of the samples.",
                (Proof("The update of a round against that of a centralized step, random splits "
-                      "over clients, with views.", "equal within the rounding of float32", "holds",
+                      "over clients, with views.", "they differ by at most 2e-6 of the "
+                      "gradients' norm, which is rounding (1e-5 counts)",
+                      (Number(0.0, 2e-6, most=1e-5),),
                       "pytest tests/algorithms/dcco/test_two_stage.py"),)),
     _claim("D13", "CCO within clients fails on clients of 4, whose training is unstable.",
            _trials((*_CIFARS, _DIGITS), "paper.*.cco_fails", (CCO, UNTRAINED),
-                   (_NON_IID[0], _IID[0]), "No run diverged. In "
-                   "linear probes the encoders are above the untrained one.")),
+                   (_NON_IID[0], _IID[0]), "Tried is whether the encoders are below the untrained "
+                   "one. In linear probes they are above it. Whether training is unstable was not "
+                   "tried; no run diverged.")),
     PaperClaim("D14", "section 4.4.1", "With 500 labels a linear probe is better than fine-tuning "
-               "the whole network.", untried="No run was fine-tuned on 500 labels, and the "
-               "encoders of the runs were not kept. `--protocol=finetune --labels=500` tries it."),
+               "the whole network.", untried="No run of DCCO was fine-tuned on 500 labels, and "
+               "the encoders were not kept. DCCO on non-IID clients of 4, `dcco_noniid_4` of "
+               "`dcco_table1`, takes 0.3 hours of a core with three seeds. Then `launch.evaluate "
+               "--protocol=finetune --labels=500 --finetune_steps=40 --finetune_batch_size=128` "
+               "fine-tunes as the paper does."),
 )  # fmt: skip

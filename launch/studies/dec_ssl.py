@@ -6,7 +6,7 @@ in which a run takes about a minute.
 
 from collections.abc import Iterable, Mapping
 
-from launch.studies.engine.claims import PaperClaim, Proof, Trial, claim
+from launch.studies.engine.claims import Number, PaperClaim, Proof, Trial, claim
 from launch.studies.engine.statements import (
     each_above,
     keeps_most,
@@ -81,6 +81,11 @@ def robust(shown: Table) -> list[Claim]:
     return loses(shown, SSL, (SLREP, SL)) + above
 
 
+def slrep_above(shown: Table) -> list[Claim]:
+    """Statements that Dec-SLRep is above Dec-SL, in each column."""
+    return each_above(shown, "slrep", SLREP, SL, "At {column}, {row} is above {other}")
+
+
 def loses(
     shown: Table, row: str, others: Iterable[str], columns: Iterable[str] = ()
 ) -> list[Claim]:
@@ -93,9 +98,9 @@ def loses(
     ]  # fmt: skip
 
 
-def keeps(shown: Table, row: str = SSL) -> list[Claim]:
+def keeps(shown: Table, row: str = SSL, columns: Iterable[str] = ()) -> list[Claim]:
     """The statement that `row` is stable from the first to the last column."""
-    first, *_, last = shown.columns
+    first, *_, last = columns or shown.columns
     text = f"{row} keeps more than half of its gain over the untrained encoder"
     condition = keeps_most(row, first, last)
     return say(shown, f"keeps.{slug(row)}", f"From {first} to {last}, {text}", condition)
@@ -117,7 +122,8 @@ def dec_ssl_figure2(at: At) -> Experiment:
     flags = training(at, epochs, at(48, 500), preset="server")
     cells, shown = sweep(at, f"Non-IIDness of labels, E = {epochs}", columns, flags)
     partitions = zip(columns, shown.rows[SSL], strict=True)
-    return at.build(cells, shown, [keeps(shown), robust(shown)], partitions)
+    statements = [keeps(shown), robust(shown), slrep_above(shown)]
+    return at.build(cells, shown, statements, partitions)
 
 
 @study("Dec-SSL, Figures 2 (features) and 18, on {data} at {scale} scale", "cifar10")
@@ -196,13 +202,14 @@ _CPU = "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4
 _ENDS = ("alpha 5", "alpha 0.01")
 CLAIMS = (
     claim("S1", "Figure 2, labels", "With non-IID labels Dec-SSL hardly falls, and Dec-SL does.",
-          _CPU, "dec_ssl_figure2-cpu", "keeps less.*.decsl above.decsl", (SSL, SL), _ENDS),
+          _CPU, "dec_ssl_figure2-cpu", "keeps less.*.decsl", (SSL, SL, UNTRAINED), _ENDS),
     claim("S2", "Figure 2, features, and 18",
           "With clusters of features on clients Dec-SSL hardly falls, and Dec-SL does.",
           "CIFAR-10, 5 clients with clusters of the features of a supervised encoder, 5000 images, "
           "tiny ResNet at 16x16, 5 rounds of 2 epochs; 3 seeds.", "dec_ssl_features-cpu",
-          "keeps less.*.decsl above.decsl", (SSL, SL), _ENDS,
-          "Dec-SLRep falls as little, and is 0.6 points above Dec-SSL."),
+          "keeps less.*.decsl", (SSL, SL, UNTRAINED), _ENDS,
+          "Without the correction for four comparisons it would hold. Dec-SLRep falls as little as "
+          "Dec-SSL by the means, and is 0.6 points above it."),
     PaperClaim("S4", "Table 1, left", "For detection on COCO Dec-SSL (22.1) is close to "
                "centralized SSL (23.2), and above Dec-SLRep (19.8) and no pretraining (20.5).",
                untried="ImageNet-100 and all of COCO are not here, and the [hundred images of "
@@ -214,15 +221,18 @@ CLAIMS = (
                "all directions of the data, a local Dec-SLRep model its own alone.",
                (Proof("Linear networks, d = 1024, worst of 3 sources and 3 draws",
                       "Dec-SSL: 0.989 of the other directions; Dec-SLRep: 0.872 of its own, 0.048 "
-                      "of the others. The rate of the theorem, an exponent of -0.80, is not "
-                      "reached by then: -0.78, -0.74", "holds",
-                      "python -m launch.studies.linear_theory"),)),
+                      "of the others. The limits are 1, 1 and 0. The shortfall from 1 falls with "
+                      "exponents of -0.78 and -0.74, where the theorem has -0.80 at most",
+                      (Number(-0.78, -0.78, most=-0.80), Number(-0.74, -0.74, most=-0.80),
+                       Number(0.872, 0.872, least=1)),
+                      "python -m launch.studies.linear_theory", contradicts=False),)),
     claim("S9", "Figure 6a and b",
           "Dec-SSL is more robust to non-IID labels than Dec-SLRep, which is above Dec-SL.", _CPU,
-          "dec_ssl_figure2-cpu", "less.*.decslrep above.decslrep", (SSL, SLREP), _ENDS,
-          "",
+          "dec_ssl_figure2-cpu", "less.*.decslrep slrep", (SSL, SLREP, SL, UNTRAINED), _ENDS,
+          "Dec-SLRep falls by 5 points by the mean, and differs too much between three seeds. "
+          "Dec-SL is below the untrained encoder.",
           Trial(f"{SWEEPS} Skewness beta 1, 0.3 and 0; 3 seeds.", "dec_ssl_robustness-cpu",
-                "skewed.less.*.decslrep skewed.above.decslrep skewed.slrep", METHODS,
+                "skewed.less.*.decslrep skewed.slrep", (*METHODS, UNTRAINED),
                 ("beta 1", "beta 0"),
                 "On skewed clients Dec-SSL loses less than Dec-SLRep and is above it by 8 "
                 "points. Dec-SLRep is above Dec-SL, too, but at beta 0 both are below the "
@@ -231,12 +241,10 @@ CLAIMS = (
           "than those of Dec-SLRep: distances 17.16 and 178.92.", "CIFAR-10, 5000 images on 5 "
           "clients, alpha 0.1, tiny ResNet at 16x16; mean over three clients; 3 seeds.",
           "dec_ssl_figure9-cpu", "*.order", (SSL, SLREP), (_D_W,),
-          "The paper says an order of magnitude; more than a factor of nine counts here.",
-          Trial("The same, without the factor.", "dec_ssl_figure9-cpu", "*.closer", (SSL, SLREP),
-                (_D_W,))),
+          "The paper says an order of magnitude; more than a factor of nine counts here."),
     claim("S17", "Figure 11", "Dec-SSL is robust to clients of rotated and styled images.",
           "CIFAR-10, 5 clients with a rotation or a style each, 5000 images, tiny ResNet at 16x16, "
           "10 epochs in all; figures of rotations; 3 seeds.", "dec_ssl_figure11-cpu",
-          "*.keeps *.less *.above", METHODS, _ENDS, "Dec-SLRep loses 3 to 4 points by "
-          "the means, and its losses differ too much between three seeds."),
+          "*.keeps", (*METHODS, UNTRAINED), _ENDS, "Dec-SLRep loses 4 to 6 points by "
+          "the means, and its losses differ too much between three seeds to be shown."),
 )  # fmt: skip

@@ -2,8 +2,16 @@
 
 from collections.abc import Iterable
 
-from launch.studies.engine.claims import PaperClaim, Proof, claim
-from launch.studies.engine.statements import each_above, falls, falls_less, loses_less, say, slug
+from launch.studies.engine.claims import Number, PaperClaim, Proof, claim
+from launch.studies.engine.statements import (
+    above,
+    each_above,
+    falls,
+    falls_less,
+    loses_less,
+    say,
+    slug,
+)
 from launch.studies.engine.study import At, Figures, Rows, cell, grid, study, table
 from tff_ssl.reporting.experiment import Contrast, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -106,7 +114,10 @@ def hetero_table1(at: At) -> Experiment:
     statements = [
         each_above(shown, "above", SSFL, (*_BASELINES, LOCAL, SUPERVISED)),
         each_above(shown, "central", CENTRAL, SSFL),
-    ]
+        # The larger of the paper's two gaps on the CIFARs, which it calls slight.
+        say(shown, "near", f"{SSFL} is less than 6.5 points below {CENTRAL}",
+            above(SSFL, CENTRAL, _COLUMN, -0.065)),
+    ]  # fmt: skip
     number = {"cifar10": "Table 6", "cifar100": "Table 5"}.get(at.data, "Few labels")
     of_few = {row: rows[row] for row in (*_TWO, SSFL)}
     for i, (share, labels) in enumerate((("1%", 500), ("10%", 5000))):
@@ -289,13 +300,17 @@ CLAIMS = (
           "FedEMA; CIFAR-10: 90.29, the best of them 81.2.", _CLIENTS, "hetero_table1-cpu",
           "probed.above.fed*", (SSFL, *_BASELINES), _COLUMN, "It is two points below "
           "FedSimSiam and FedU, whose clients all have the larger network, and one below FedBYOL "
-          "and FedEMA. It gains 3.5 points over its own untrained networks; "
-          "clients alone gain 2.8."),
+          "and FedEMA; only the difference to FedU is shown. It gains 3.5 points over its own "
+          "untrained networks; clients alone gain 2.8."),
     claim("H2", "Table 1",
           "It is somewhat below centralized BYOL (94.3) and above supervised FedAvg (68.5).",
-          _CLIENTS, "hetero_table1-cpu", "probed.central probed.above.supervised_fedavg",
-          (CENTRAL, SSFL, SUPERVISED), _COLUMN,
-          "Supervised FedAvg is scored by its own classifier, and has ten rounds, too."),
+          _CLIENTS, "hetero_table1-cpu",
+          "probed.central probed.near probed.above.supervised_fedavg",
+          (CENTRAL, SSFL, SUPERVISED, _UNTRAINED_CLIENTS, _UNTRAINED_LARGER), _COLUMN,
+          "Supervised FedAvg is scored by its own classifier, and has ten rounds, too. It is below "
+          "untrained encoders, and 13 of the 16 points by which Hetero-SSFL is above it come "
+          "without any training. The paper calls gaps of 4.0 and 6.5 points on the CIFARs slight; "
+          "less than 6.5 count here."),
     claim("H3", "Table 2",
           "On IID clients it is above them, too; CIFAR-10: 88.5, the best of them 85.9.",
           _CLIENTS.replace("two", "all"), "hetero_table2-cpu", "above", (SSFL, *_BASELINES),
@@ -340,15 +355,23 @@ CLAIMS = (
                       "known; exact gradients; 1000 draws of rates, weights and mu", "with E = 1 "
                       "the bound fails in 0.0 % of draws, with 2 in 99.1 %, with 5 in 99.5 %. Its "
                       "last term counts one local step, and E of them move the representations",
-                      "does not hold", "python -m launch.studies.theorems"),)),
+                      tuple(Number(fails, fails, most=0.0) for fails in (0.0, 99.1, 99.5)),
+                      "python -m launch.studies.theorems"),)),
     PaperClaim("H11", "Lemmas 4.5 and 4.6", "Local epochs lower a client's loss, and an update of "
                "the representations raises it by a bounded amount.",
-               untried="Their sum is Theorem 4.7, which H10 tries: the second one "
-               "fails there for more than one local step."),
+               (Proof("The clients and draws of H10, with the loss before and after the update",
+                      "Lemma 4.5 fails in 0.0 % of draws, with E = 1, 2 and 5. Lemma 4.6 fails in "
+                      "0.0 % with E = 1, in 99.1 % with 2 and in 99.5 % with 5: its bound has the "
+                      "length of one local step, and the representations move by E of them",
+                      tuple(Number(fails, fails, most=0.0) for fails in (0.0, 99.1, 99.5)),
+                      "python -m launch.studies.theorems"),)),
     PaperClaim("H12", "Tables 1 to 3 and 5", "So it is on CIFAR-100: 67.7 in Table 1, the best of "
-               "the others 61.8.", untried="Networks of this size hardly learn CIFAR-100. The "
-               "command is `--experiment=hetero_table1 --dataset=cifar100`."),
+               "the others 61.8.", untried="Not for lack of learning: in D1, networks of this "
+               "size go from 7 percent to 18 on CIFAR-100. With three seeds, Table 1 took 2.3 "
+               "hours of a core on CIFAR-10, and Tables 2 and 3 took 9.2. The command is "
+               "`--experiment=hetero_table1 --dataset=cifar100`."),
     PaperClaim("H13", "section 3.3", "With other kernels, such as RBF, results are as good as with "
                "linear CKA (without figures).", untried="Only the linear kernel is implemented, "
-               "with which the paper's results were made."),
+               "with which the paper's results were made. With another one, the row of Hetero-SSFL "
+               "in Table 1 would take 0.4 hours of a core with three seeds."),
 )  # fmt: skip

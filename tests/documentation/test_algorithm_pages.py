@@ -5,6 +5,7 @@ import json
 import re
 import statistics
 import sys
+import types
 
 import pytest
 from matplotlib.figure import Figure
@@ -138,6 +139,31 @@ def test_published_figures_stand_beside_the_measured_ones():
         ["other", "12.5 ± 0.0", ""],
         ["unknown", " (40.0)", ""],
     ]
+
+
+def test_methods_stand_beside_one_of_them_with_intervals_by_seed(monkeypatch):
+    """By hand: with three seeds, half an interval is 4.303 deviations over the root of 3."""
+    import experiments
+
+    selectors = {"start": Selector("linear", baseline="random_encoder")}
+    rows = {row: (row,) for row in ("ours", "other", "third", "start")}
+    shown = Table("T", Selector("linear"), ("a",), rows, {}, selectors)
+    by_seed = {
+        "other": (0.40, 0.41, 0.45), "ours": (0.41, 0.43, 0.48), "third": (0.35, 0.36, 0.40),
+        "start": (0.2, 0.2, 0.2),
+    }  # fmt: skip
+    values = {
+        (row, "a"): Value(statistics.mean(found), 0.0, 3, 0, dict(enumerate(found)))
+        for row, found in by_seed.items()
+    }
+    experiment = types.SimpleNamespace(tables=[shown])
+    monkeypatch.setattr(experiments, "read", lambda name: (experiment, {"T": values}))
+    text = "\n".join(experiments.paired("x", "other"))
+    assert "| ours | 2.0 (-0.5 to 4.5) |" in text
+    assert "| third | -5.0 (-5.0 to -5.0) |" in text
+    assert "| start |" not in text
+    assert "- a, the whole interval is above other: none." in text
+    assert "- a, the whole interval is below other: third." in text
 
 
 @pytest.mark.slow

@@ -11,7 +11,15 @@ import pytest
 from scipy import stats
 
 from launch.studies import catalog
-from launch.studies.engine.claims import PAPERS, Noted, Proof, Trial, read_noted
+from launch.studies.engine.claims import (
+    PAPERS,
+    Noted,
+    Number,
+    PaperClaim,
+    Proof,
+    Trial,
+    read_noted,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +112,82 @@ def test_figures_of_proofs_are_in_the_file_of_noted_figures(project_root):
     found = {number for p in proofs for number in re.findall(r"-?\d+\.\d+", p.figures)}
     assert len(found) > 10
     assert {number for number in found if number not in noted} == set()
+
+
+def test_the_verdict_of_a_proof_follows_from_its_numbers():
+    def verdict(*numbers, **options):
+        return Proof("", "", numbers, "", **options).verdict
+
+    assert verdict(Number(1.2, 1.4, least=1), Number(0, 0, most=0)) == "holds"
+    assert verdict(Number(0.9, 1.4, least=1)) == "not shown"
+    assert verdict(Number(1.2, 1.4, least=1), Number(2, 3, most=1)) == "does not hold"
+    assert verdict(Number(2, 3, most=1), contradicts=False) == "not shown"
+    assert verdict(Number(0, 1, most=1), contradicts=False) == "holds"
+
+
+def test_numbers_that_decide_a_proof_are_in_its_figures():
+    proofs = [trial for claim in catalog.CLAIMS for trial in claim.trials if type(trial) is Proof]
+    for proof in proofs:
+        printed = {
+            float(number) for number in re.findall(r"-?\d+(?:\.\d+)?(?:e-\d+)?", proof.figures)
+        }
+        for number in proof.numbers:
+            assert {number.low, number.high} <= printed | {0.0}, proof.figures
+
+
+def test_a_contradicted_size_has_the_verdict_on_its_order(monkeypatch):
+    """D1: the order is not shown on CIFAR-100, and is on CIFAR-10 and the digits."""
+    import claim_tables
+
+    by_name = {claim.name: claim for claim in catalog.CLAIMS}
+    lines = [line for line in claim_tables.card(by_name["D1"]) if "The order alone" in line]
+    heads = [line.split(".")[0] for line in lines]
+    assert heads == [
+        "**The order alone:** not shown",
+        "**The order alone, trial 2 (CIFAR-10):** reproduced",
+        "**The order alone, trial 3 (Digits):** reproduced",
+    ]
+    assert "It has to be above 0.0" in lines[0]
+    assert claim_tables.main_verdict(by_name["S16"]) == "smaller here"
+    # The order of the other ones is reversed, or their statements have no sizes.
+    for name in ("U3", "H1", "S1", "D4"):
+        assert "The order alone" not in "\n".join(claim_tables.card(by_name[name])), name
+
+
+def test_counts_are_by_runs_and_by_calculation(monkeypatch):
+    import claim_tables
+
+    proofs = [Proof("", "", (Number(0, 0, most=most),), "") for most in (1, -1)]
+    claims = [PaperClaim(f"D{i}", "", "", (proof,)) for i, proof in enumerate(proofs)]
+    claims.append(PaperClaim("D9", "", "", (), "no data"))
+    claims += [claim for claim in catalog.CLAIMS if claim.name in ("S1", "S16", "D1", "U9", "H1")]
+    monkeypatch.setattr(catalog, "CLAIMS", claims)
+    assert claim_tables.count_sentence() == (
+        "3 are reproduced (2 by runs on two cores, 1 by calculation), 1 has the paper's order but "
+        "smaller differences, 3 are contradicted at this scale (2 by runs, 1 of them in the size "
+        "of differences alone, and 1 by calculation), 0 are not shown at this scale, and 1 were "
+        "not tried"
+    )
+    rows = [line for line in claim_tables.counts_table() if line.startswith(("| by", "| all"))]
+    assert rows == [
+        "| by runs | 5 | 2 | 1 | 2 | 0 | 0 |",
+        "| by calculation | 2 | 1 | 0 | 1 | 0 | 0 |",
+        "| all | 8 | 3 | 1 | 3 | 0 | 1 |",
+    ]
+
+
+def test_the_page_lists_bounds_that_are_not_of_an_order(project_root):
+    import claim_tables
+
+    rows = dict(
+        line.strip("| ").split(" | ") for line in claim_tables.bounds_table() if "|" in line
+    )
+    assert rows["less than 2 points"] == "D4, D9, S3, H7"
+    assert rows["a factor of 9"] == "S16"
+    assert {"S1", "D5"} <= set(rows["half of a gain or of a loss"].split(", "))
+    listed = {name for of_bound in rows.values() for name in of_bound.split(", ")}
+    assert not {"U1", "U9", "H1", "N2"} & listed
+    assert "```{claim-bounds}" in (project_root / "docs" / "claims.md").read_text()
 
 
 def test_cells_whose_runs_are_not_kept_are_read(tmp_path):

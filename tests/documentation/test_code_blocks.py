@@ -2,7 +2,8 @@
 
 import collections
 import csv
-import importlib
+import importlib.util
+import json
 import os
 import re
 import shlex
@@ -70,6 +71,17 @@ def test_every_command_is_a_script_or_one_of_the_listed_ones():
         assert SCRIPT.fullmatch(command) or command.startswith(NOT_PARSED) or (
             page in OWN_TESTS and command.startswith("uv run python -m launch.pretrain --list |")
         ), (page, command)  # fmt: skip
+
+
+def test_commands_of_noted_figures_name_modules_and_tests_that_exist(project_root):
+    lines = (project_root / "measured" / "noted.jsonl").read_text().splitlines()
+    text = "\n".join(json.loads(line)["command"] or "" for line in lines)
+    modules = set(re.findall(r"\b(launch\.[\w.]+)", text))
+    tests = set(re.findall(r"\btests/[\w./]*\w", text))
+    assert len(modules) > 8
+    assert len(tests) > 5
+    assert {name for name in modules if importlib.util.find_spec(name) is None} == set()
+    assert {path for path in tests if not (project_root / path).exists()} == set()
 
 
 def test_the_flags_of_all_commands_are_accepted(project_root, monkeypatch):

@@ -1,6 +1,7 @@
 """Pretraining from a program, on arrays, with the reader's own model."""
 
 import collections
+import json
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_ssl
-from launch import api
-from launch.options import encoders
+from datasets.errors import DatasetError
+from launch import api, evaluate, export, visualize
+from launch.options import command_line, encoders
+from launch.options.script_configs import EvaluateConfig, VisualizeConfig
+from launch.outputs import run_folder
 from tff_ssl.deployment import encoder_weights
 from tff_ssl.errors import ConfigurationError
 
@@ -45,6 +49,45 @@ def test_a_program_with_an_own_model(tmp_path):
     np.testing.assert_allclose(loaded.encoder(CLIENTS["c0"]), features, atol=1e-5)
     np.testing.assert_array_equal(tff_ssl.embed(loaded.encoder, CLIENTS["c0"]), features)
     assert len(loaded.metrics) == 2
+
+
+def flags_of(cls, script, *flags):
+    return command_line.parse(cls, script, [script, *flags])[0]
+
+
+@pytest.mark.slow
+def test_scripts_read_a_saved_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # Results of a program may be beside it.
+    tff_ssl.train(CLIENTS, rounds=1, folder="run", encoder="tiny").save("saved")
+    flags = run_folder.read_flags(tmp_path / "saved")
+    assert (flags["dataset"], flags["data_dir"]) == ("arrays", None)
+    capsys.readouterr()
+    formats = ["--run=saved", "--format=tflite,keras,release", "--licence=cc0-1.0"]
+    export.main(flags_of(export.ExportConfig, "export", *formats))
+    printed = capsys.readouterr().out
+    assert "note: the images of this run were arrays of a program: features are compared" in printed
+    assert "there is no int8 file" in printed
+    assert {path.name for path in (tmp_path / "saved" / "export").iterdir()} == {
+        "encoder_float32.tflite", "encoder_keras", "export.json", "release",
+    }  # fmt: skip
+    rows = json.loads((tmp_path / "saved" / "export" / "export.json").read_text())
+    assert [row["probe"] for row in rows] == [[]] * 4
+    assert all(row["largest_difference"] < 1e-4 < row["feature_std"] for row in rows)
+    assert "None" not in (tmp_path / "saved" / "export" / "release" / "MODEL_CARD.md").read_text()
+    for main, cls, script in (
+        (evaluate.main, EvaluateConfig, "evaluate"),
+        (visualize.main, VisualizeConfig, "visualize"),
+    ):
+        with pytest.raises(
+            DatasetError, match=r"were arrays of a program.* --dataset and --data_d"
+        ):
+            main(flags_of(cls, script, "--run=saved"))
+    own = ["--run=saved", "--dataset=npz", f"--data_dir={tmp_path}/own.npz"]
+    labels = np.arange(40) % 2
+    np.savez(tmp_path / "own.npz", images=RNG.integers(0, 256, (40, 16, 16, 3)), labels=labels)
+    evaluate.main(flags_of(EvaluateConfig, "evaluate", *own, "--protocol=knn"))
+    visualize.main(flags_of(VisualizeConfig, "visualize", *own))
+    assert (tmp_path / "saved" / "run.html").exists()
 
 
 # One round takes a second; what takes a minute for each model is reading the graphs.

@@ -138,6 +138,7 @@ def test_weights_of_another_model_are_refused():
         ({"norm": "layer"}, "norm must be one of group, batch"),
         ({"precision": "float16"}, "precision must be one of float32, bfloat16"),
         ({"projector": (12, 8)}, "multiples of 8"),
+        ({"projector": (8, 8)}, "and larger; got"),
         ({"projector": (0,)}, "at least 1"),
         ({"projector_output_batch_norm": True}, "needs a projector"),
     ],

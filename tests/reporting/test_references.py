@@ -1,5 +1,7 @@
 """Probes of raw pixels and of an encoder from ImageNet, beside figures of the same labels."""
 
+import json
+
 import pytest
 
 from tff_ssl.reporting import references, report
@@ -49,3 +51,42 @@ def test_other_runs_scores_count_where_data_labels_and_probe_are_the_same():
     counts = TABLE.__class__("T", TABLE.selector, TABLE.columns, TABLE.rows, {}, percent=False)
     assert references.values(own, counts, scores, {}) == {}
     assert references.values(Records({}, {}), TABLE, scores, {}) == {}
+
+
+def test_a_report_has_its_own_scores_first_and_those_of_measured_on_public_data(monkeypatch):
+    digits, own_folder = (
+        references.Setting("raw_pixels", data, "", 50, "logistic") for data in ("digits", "npz")
+    )
+    kept = {digits: {seed: {"accuracy": 0.1} for seed in (0, 1)}, own_folder: {0: {"accuracy": 0}}}
+    monkeypatch.setattr(references, "kept", lambda: kept)
+    records = Records({}, {"a_1": {1: a_run(1, 0.6)}})
+    expected = {digits: {0: {"accuracy": 0.1}, 1: {"accuracy": 0.6}}}
+    assert references.of_report(records) == expected
+    found = references.values(records, TABLE, references.of_report(records), {})
+    assert found["(raw pixels)"]["one"].by_seed == {0: 0.1, 1: 0.6}
+
+
+def test_kept_scores_are_those_of_runs_and_noted_ones(project_root):
+    folder = project_root / "measured"
+    lines = map(json.loads, (folder / "noted.jsonl").read_text().splitlines())
+    noted = [line for line in lines if line["what"] == "raw pixels"]
+    assert len(noted) > 3
+    for line in noted:
+        fields = (line[key] for key in ("dataset", "image_size", "labels", "probe"))
+        assert len(references.kept()[references.Setting("raw_pixels", *fields)]) == line["seeds"]
+    one = json.loads(
+        next(
+            line
+            for line in (folder / "digits_defaults-cpu.jsonl").read_text().splitlines()
+            if '"cell": "dcco", "seed": 1' in line
+        )
+    )
+    (entry,) = (entry for entry in one["results"]["result"] if entry["labels"] == 50)
+    setting = references.Setting("raw_pixels", "digits", "", 50, "logistic")
+    pixels = entry["baselines"]["raw_pixels"]
+    assert references.kept()[setting][1]["accuracy"] == pixels["accuracy"]
+
+
+def test_nothing_is_kept_without_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(references, "_MEASURED", tmp_path / "measured")
+    assert references.kept.__wrapped__() == {}

@@ -148,8 +148,12 @@ def test_the_report_is_complete_and_small(folder):
         Claim("one < four & more", "Linear", (Contrast({**four, one: -1}, -0.02),)),
         Claim("any", "Linear", (Contrast({one: 1, **four}, 0.1),)),
     )
+    untrained = {"(untrained)": LINEAR._replace(baseline="random_encoder")}
+    shown = dataclasses.replace(
+        TABLE, rows={**TABLE.rows, "(untrained)": ("dcco_1", "dcco_4")}, selectors=untrained
+    )
     experiment = Experiment(
-        "x", "A <title>", cells, (TABLE,), claims, ("A note.",), against=(("Linear", "Linear"),)
+        "x", "A <title>", cells, (shown,), claims, ("A note.",), against=(("Linear", "Linear"),)
     )
     partition = folder / "alpha 1 (5)" / "partition.png"
     partition.parent.mkdir()

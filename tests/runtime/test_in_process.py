@@ -217,6 +217,11 @@ def computations():
         slices = tff.federated_select(keys, most, values, select)
         return tff.federated_map(total, slices)
 
+    @tff.tensorflow.computation(tff.SequenceType((np.float32, [None])))
+    def sum_of_batches(batches):
+        return batches.reduce(0.0, lambda s, batch: s + tf.reduce_sum(batch))
+
+    batches = [np.full(n, 0.5, np.float32) for n in (3, 3, 2)]
     two_pairs = [
         collections.OrderedDict(a=np.int32(k), b=np.full(2, k, np.float32)) for k in (1, 2, 3)
     ]
@@ -224,6 +229,7 @@ def computations():
         "minimum": (smallest_and_largest, [3, 1, 2]),
         "all equal": (there_and_back, [3, 1, 2]),
         "list of sequences": (only_b, two_pairs),
+        "batches of which the last is smaller": (sum_of_batches, batches),
         "sequence_map": (doubled, [1, 2, 3]),
         "sequence_reduce": (reduced, [1, 2, 3]),
         "select": (selected, [np.array(k, np.int32) for k in ([0, 3], [1, 1])]),
@@ -231,7 +237,10 @@ def computations():
 
 
 # TFF's worker computes the first three, and lacks the others.
-EXPECTED = {"sequence_map": [2, 4, 6], "sequence_reduce": [6, 7], "select": [30, 20]}
+EXPECTED = {
+    "batches of which the last is smaller": 4.0, "sequence_map": [2, 4, 6],
+    "sequence_reduce": [6, 7], "select": [30, 20],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["minimum", "all equal", "list of sequences", *EXPECTED])
@@ -315,6 +324,41 @@ def test_a_computation_that_fails(here):
     assert [int(value) for value in of_all([1, 2])] == [1, 2]
     with pytest.raises(ClientFailedError, match="no image is left"):
         of_all([1, -1])
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks_memory", "reason"),
+    [
+        (tf.errors.ResourceExhaustedError(None, None, "a\nOOM when allocating\nb"), True,
+         "OOM when allocating"),
+        (tf.errors.InternalError(None, None, "x: CUBLAS_STATUS_ALLOC_FAILED"), True,
+         "x: CUBLAS_STATUS_ALLOC_FAILED"),
+        (tf.errors.NotFoundError(None, None, "No algorithm worked!  Error messages:"), True,
+         "No algorithm worked!  Error messages:"),
+        (tf.errors.InvalidArgumentError(None, None, "where\nno image is left"), False,
+         "no image is left"),
+        (tf.errors.InternalError(None, None, ""), False, "InternalError"),
+    ],
+)  # fmt: skip
+def test_errors_that_mean_too_little_memory(error, lacks_memory, reason):
+    assert in_process._lacks_memory(error) is lacks_memory
+    assert in_process._reason(error) == reason
+
+
+def test_computations_stay_prepared(here, monkeypatch):
+    prepared, prepare = [], in_process._Intrinsics.prepare
+    monkeypatch.setattr(
+        in_process._Intrinsics, "prepare",
+        lambda self, computation: (prepared.append(computation), prepare(self, computation))[1],
+    )  # fmt: skip
+
+    def add(k):
+        return tff.tensorflow.computation(lambda x: x + k, np.int32)
+
+    computations = [add(k) for k in range(9)]
+    for _ in range(2):
+        assert [int(computation(1)) for computation in computations] == list(range(1, 10))
+    assert len(prepared) == 9
 
 
 @pytest.mark.long  # TensorFlow waits for memory.

@@ -125,6 +125,8 @@ def test_nodes_that_compute_in_their_own_processes(worker, small_algorithm, stor
         (16, 4, 1, "worker", [0.0]),
         (2, 1, 2, "in_process", [0.5, 0.5]),
         (2, 4, 1, "in_process", [1.0, 1.0]),
+        (16, 2, 3, "in_process", [0.5] * 3),
+        (16, 4, 5, "in_process", [0.5] * 5),
     ],
 )
 def test_nodes_share_the_gpus_of_their_machine(

@@ -160,10 +160,11 @@ class DualEncoder(Bounded):
             )
         groups = self._groups
         hidden = (*self.projector[:-1], *self.predictor[:-1])
-        if self.norm != "batch" and any(width % groups for width in hidden):
+        # A single unit in a group is constant after its norm, and nothing before it is trained.
+        if self.norm != "batch" and any(width % groups or width == groups for width in hidden):
             raise ValueError(
-                f"hidden widths of projector and predictor must be multiples of {groups}, "
-                f"the number of groups of encoder {self.encoder_name}; got {hidden}"
+                f"hidden widths of projector and predictor must be multiples of {groups}, the "
+                f"number of groups of encoder {self.encoder_name}, and larger; got {hidden}"
             )
 
     def _check_transformer(self) -> None:

@@ -5,17 +5,22 @@ trained: those of one run count for every other run with the same. Fine-tuning i
 linear probe on as many labels. An encoder below raw pixels has learned nothing useful.
 """
 
+import functools
+import json
+import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tff_ssl.reporting import measured, over_seeds
 from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import Value
-from tff_ssl.reporting.records import Records, Run
+from tff_ssl.reporting.records import Records, Run, read_file
 
 # Baseline of a result -> row of a table.
 ROWS = {"raw_pixels": "(raw pixels)", "imagenet_encoder": "(encoder from ImageNet)"}
 _METRICS = ("accuracy", "balanced_accuracy")
+_MEASURED = pathlib.Path(__file__).parents[2] / "measured"
+_PUBLIC = ("digits", "cifar10", "cifar100")  # Data sets with the same images for every user.
 
 
 class Setting(NamedTuple):
@@ -42,6 +47,39 @@ def collect(reproductions: Iterable[Records]) -> dict[Setting, dict[int, Mapping
                         of_setting = found.setdefault(_setting(baseline, run, entry), {})
                         of_setting.setdefault(seed, entry["baselines"][baseline])
     return found
+
+
+@functools.cache
+def kept() -> dict[Setting, dict[int, Mapping[str, float]]]:
+    """The scores in `measured/`: those of all runs there, and the seeds that are noted alone.
+
+    Empty if the package is installed without this folder.
+    """
+    if not _MEASURED.is_dir():
+        return {}
+    others = ("estimates-paper", "noted")  # Files without runs.
+    paths = sorted(path for path in _MEASURED.glob("*.jsonl") if path.stem not in others)
+    found = collect(map(read_file, paths))
+    baselines = {row.strip("()"): baseline for baseline, row in ROWS.items()}
+    for line in (_MEASURED / "noted.jsonl").read_text().splitlines():
+        noted = json.loads(line)
+        if noted["what"] in baselines:
+            fields = ("dataset", "image_size", "labels", "probe")
+            setting = Setting(baselines[noted["what"]], *(noted[key] for key in fields))
+            of_setting = found.setdefault(setting, {})
+            for seed, scores in enumerate(zip(*noted["rows"].values(), strict=True)):
+                of_setting.setdefault(seed, dict(zip(noted["rows"], scores, strict=True)))
+    return found
+
+
+def of_report(records: Records) -> Scores:
+    """The scores of a reproduction's own runs, and those in `measured/` on public data sets."""
+    found = collect([records])
+    public = {setting: scores for setting, scores in kept().items() if setting.dataset in _PUBLIC}
+    return {
+        setting: {**public.get(setting, {}), **found.get(setting, {})}
+        for setting in public.keys() | found.keys()
+    }
 
 
 def _setting(baseline: str, run: Run, entry: Mapping[str, Any]) -> Setting:

@@ -239,7 +239,7 @@ def grids(
 ) -> list[tuple[str, Grid]]:
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
     chosen = choose_cells(records, experiment)
-    further = references.values(records, table, references.collect([records]), chosen)
+    further = references.values(records, table, references.of_report(records), chosen)
     found = [
         ("measured", measured_grid(table, values, further)),
         ("measured", logistic_grid(records, table, chosen)),

@@ -5,6 +5,7 @@ number per seed (see `experiment.Contrast`), whose mean has an interval by Stude
 `docs/reproduce.md` describes the rule to users.
 """
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -21,8 +22,9 @@ HOLDS, CONTRADICTED, NOT_SHOWN, NOT_MEASURED = VERDICTS = (
 )  # fmt: skip
 
 
-# Protocols of figures that are no probe of an encoder, so that no untrained one is comparable.
+# Protocols of figures that are no probe of an encoder.
 _OWN_CLASSIFIERS = ("supervised", "scratch")
+_STARTS = ("random_encoder", "pretrained_encoder")  # Baselines: encoders before training.
 
 
 class Estimate(NamedTuple):
@@ -107,34 +109,28 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def decide(estimates: Sequence[Estimate | None], learned: Collection[bool] = ()) -> str:
     """The verdict on a conjunction of contrasts.
 
-    It holds if each contrast is above its margin with 95 % confidence. This needs no correction:
-    if one of the contrasts is false, that one has to be mistaken, which has the probability of a
-    single test. It does not hold if any contrast is below its margin. This would be found by chance
-    the more often, the more contrasts there are, so that Holm's correction applies.
+    It holds if each contrast is above its margin, and does not hold if any is below it. Holm's
+    correction over all contrasts applies to both, so that a single contrast is called true or false
+    by mistake with a probability of `LEVEL` at most, however many there are.
 
     Args:
       estimates: What was measured of each contrast.
-      learned: Whether the upper side of each contrast has learned something (see `has_learned`);
-        empty if all have. A contrast whose upper side has not is not decided.
+      learned: Whether each contrast can be decided (see `has_learned`); empty if all can.
     """
-    return _all_of(_states(estimates, learned or [True] * len(estimates), is_conjunction=True))
+    return _all_of(_states(estimates, learned or [True] * len(estimates)))
 
 
-def _states(
-    estimates: Sequence[Estimate | None], learned: Collection[bool], is_conjunction: bool
-) -> list[str]:
-    """The verdict on each contrast; those of a conjunction hold without a correction."""
+def _states(estimates: Sequence[Estimate | None], learned: Collection[bool]) -> list[str]:
+    """The verdict on each contrast."""
     corrected = iter(holm([one.p_value() for one in estimates if one is not None]))
     states = []
     for one, can_be_decided in zip(estimates, learned, strict=True):
         if one is None:
             states.append(NOT_MEASURED)
             continue
-        p_value = next(corrected)
-        if one.is_above and is_conjunction:
-            p_value = one.p_value()
         side = HOLDS if one.is_above else CONTRADICTED
-        states.append(side if can_be_decided and p_value < LEVEL else NOT_SHOWN)
+        is_decided = next(corrected) < LEVEL and can_be_decided
+        states.append(side if is_decided else NOT_SHOWN)
     return states
 
 
@@ -143,24 +139,58 @@ def _all_of(states: Sequence[str]) -> str:
     return next((one for one in (CONTRADICTED, NOT_MEASURED, NOT_SHOWN) if one in states), HOLDS)
 
 
+def order(claim: Claim) -> Claim:
+    """The statement without the sizes of differences: margins above zero and factors are left out.
+
+    "DCCO is more than 4 points above FedAvg" becomes "DCCO is above FedAvg". Margins below zero,
+    as in "at most 2 points below", stay.
+    """
+    contrasts = tuple(map(_order, claim.contrasts))
+    if contrasts == claim.contrasts:
+        return claim
+    return dataclasses.replace(claim, text=f"{claim.text} (the order alone)", contrasts=contrasts)
+
+
+def _order(contrast: Contrast) -> Contrast:
+    weights, margin = contrast.weights, contrast.margin
+    if len(weights) == 2 and sum(weights.values()) < 0 < max(weights.values()):
+        weights = {figure: math.copysign(1, weight) for figure, weight in weights.items()}
+    return Contrast(weights, min(margin, 0.0) if len(weights) > 1 else margin)
+
+
 def has_learned(
     contrast: Contrast, found: Estimate | None, table: Table, values: TableValues
 ) -> bool:
-    """Whether the figures on the upper side of a contrast are above their untrained encoders.
+    """Whether the figures of a contrast are above their untrained encoders, as far as it matters.
 
     The order of encoders that have learned nothing says nothing of their methods, and an untrained
-    encoder loses nothing. The upper side are the figures that are added if the mean is above the
-    margin, and those that are subtracted otherwise. True if the table has no untrained encoder, or
-    if the contrast compares one itself.
+    encoder loses nothing. So this has to be true of the upper side: the figures that are added if
+    the mean is above the margin, and those that are subtracted otherwise. It has to be true, too,
+    of a classifier that was trained on labels and is beaten by a probe: an untrained encoder would
+    beat it as well otherwise.
+
+    False if a probe's table has no untrained encoder, and no network from scratch, which is an
+    untrained one that was fine-tuned. True of counts in such a table, and if the contrast compares
+    an encoder before training itself.
     """
-    untrained = [row for row, one in table.selectors.items() if one.baseline == "random_encoder"]
-    if found is None or not untrained or any(row in untrained for row, _ in contrast.weights):
+    own = table.selectors.items()
+    starts = [row for row, one in own if one.baseline in _STARTS or one.protocol == "scratch"]
+    untrained = [row for row in starts if table.selectors[row].baseline != "pretrained_encoder"]
+    rows = {row for row, _ in contrast.weights}
+    is_accuracy = table.selector.metric.endswith("accuracy")
+    if found is None or rows.intersection(starts) or not (untrained or is_accuracy):
         return True
     sign = 1 if found.is_above else -1
+    columns = {column for _, column in contrast.weights}
+    is_rivalry = found.is_above and len(rows) == 2 and len(columns) == 1
     for (row, column), weight in contrast.weights.items():
-        selector = table.selectors.get(row, table.selector)
-        if weight * sign <= 0 or selector.baseline or selector.protocol in _OWN_CLASSIFIERS:
+        selector, is_upper = table.selectors.get(row, table.selector), weight * sign > 0
+        is_classifier = selector.protocol in _OWN_CLASSIFIERS
+        # Only probes on the upper side and, if they are beaten, classifiers on the lower one.
+        if selector.baseline or is_upper == is_classifier or not (is_upper or is_rivalry):
             continue
+        if not untrained:
+            return False
         start = (table.starts.get(row, untrained[0]), column)
         gain = estimate(Contrast({(row, column): 1, start: -1}), table, values)
         if gain is None or not gain.interval()[0] > 0:
@@ -183,12 +213,9 @@ def check_all(statements: Iterable[Checked]) -> str:
 
 
 def check_each(statements: Iterable[Checked]) -> list[str]:
-    """The verdicts on the statements of a claim, each of which is said by itself.
-
-    Holm's correction over all of their contrasts keeps the probability of any mistake at `LEVEL`.
-    """
+    """The verdicts on the statements of a claim, with Holm's correction over all of them."""
     estimates, learned, sizes = _estimates(statements)
-    states = iter(_states(estimates, learned, is_conjunction=False))
+    states = iter(_states(estimates, learned))
     return [_all_of([next(states) for _ in range(size)]) for size in sizes]
 
 
@@ -248,12 +275,12 @@ def rates(
     for effect in effects:
         distances = (numbers.mean(axis=2) + effect) / error
         p_values = 2 * stats.t.sf(np.abs(distances), seeds - 1)
-        above = np.all((distances > 0) & (p_values < LEVEL), axis=1)
         order = np.argsort(p_values, axis=1)
         steps = np.arange(contrasts, 0, -1) * np.take_along_axis(p_values, order, axis=1)
-        corrected = np.maximum.accumulate(steps, axis=1)
-        is_below = np.take_along_axis(distances, order, axis=1) < 0
-        below = np.any(is_below & (corrected < LEVEL), axis=1)
+        is_decided = np.maximum.accumulate(steps, axis=1) < LEVEL
+        is_above = np.take_along_axis(distances, order, axis=1) > 0
+        above = np.all(is_above & is_decided, axis=1)
+        below = np.any(~is_above & is_decided, axis=1)
         holds, contradicted = float(above.mean()), float(below.mean())
         shares[effect] = (holds, contradicted, 1 - holds - contradicted)
     return shares

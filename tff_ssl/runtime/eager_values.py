@@ -5,6 +5,8 @@ federated value is `Placed`.
 """
 
 import collections
+import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -72,16 +74,25 @@ def dataset(sequence: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
 
 
 def sequence(elements: Sequence[Any], element_type: tff.Type) -> tf.Tensor:
-    """The dataset of a sequence's elements, as a variant."""
-    if elements:
-        columns = [tf.stack(column) for column in zip(*map(leaves, elements), strict=True)]
-    else:
-        columns = [
+    """The dataset of a sequence's elements, as a variant.
+
+    Elements may differ in shape, as the last one of batches often does.
+    """
+    rows = [list(leaves(element)) for element in elements]
+    shapes = [[leaf.shape.as_list() for leaf in row] for row in rows]
+    alike = [list(group) for _, group in itertools.groupby(range(len(rows)), shapes.__getitem__)]
+    parts = [[tf.stack(c) for c in zip(*(rows[i] for i in group), strict=True)] for group in alike]
+    if not parts:
+        parts = [[
             tf.zeros([0, *(size or 0 for size in s.shape)], s.dtype)
             for s in leaves(specs(element_type))
-        ]
-    packed = _packed(element_type, iter(columns))
-    return tf.data.experimental.to_variant(tf.data.Dataset.from_tensor_slices(packed))
+        ]]  # fmt: skip
+    of_parts = [
+        tf.data.Dataset.from_tensor_slices(_packed(element_type, iter(columns)))
+        for columns in parts
+    ]
+    joined = functools.reduce(lambda first, second: first.concatenate(second), of_parts)
+    return tf.data.experimental.to_variant(joined)
 
 
 def elements(sequence: tf.Tensor, element_type: tff.Type) -> Iterator[Any]:

@@ -47,7 +47,7 @@ from tff_ssl.runtime.compiling import contexts
 from tff_ssl.runtime.eager_values import Placed
 from tff_ssl.runtime.graph_functions import OneGraph, graph_function
 
-_MOST_COMPUTATIONS = 8  # that an executor keeps ready
+_MOST_COMPUTATIONS = 32  # that an executor keeps ready
 _MOST_THREADS = 64
 _Environment = dict[str, Any]  # name of a reference -> its value
 _Closure = Callable[[_Environment], Any]
@@ -55,6 +55,9 @@ _Closure = Callable[[_Environment], Any]
 
 class InProcess:
     """The execution contexts of this process.
+
+    On a CPU, TensorFlow runs graphs as they are until `close`: to optimize them would take 2 to 3 s
+    in the first round, and later rounds would not be faster.
 
     Attributes:
       context: A `tff.framework.SyncExecutionContext`.
@@ -70,6 +73,9 @@ class InProcess:
         """
         devices.prepare_gpus()
         devices.start_unoptimized()
+        self._ended = contextlib.ExitStack()
+        if not tf.config.list_physical_devices("GPU"):
+            self._ended.enter_context(devices.unoptimized_graphs())
         cores = os.cpu_count() or 1
         calls = _MOST_THREADS if max_concurrent_calls == -1 else max_concurrent_calls or 2 * cores
         self._threads = concurrent.futures.ThreadPoolExecutor(calls, "clients")
@@ -81,23 +87,15 @@ class InProcess:
     def close(self) -> None:
         """Ends the threads."""
         self._threads.shutdown()
+        self._ended.close()
 
 
 @contextlib.contextmanager
 def start(max_concurrent_calls: int | None = None) -> Iterator[InProcess]:
-    """Runs the TFF computations of the `with` block in this process.
-
-    On a CPU, TensorFlow runs the graphs as they are: to optimize them would take 2 to 3 s in the
-    first round, and later rounds would not be faster.
-
-    Args:
-      max_concurrent_calls: See `InProcess`.
-    """
+    """Runs the TFF computations of the `with` block in this process; see `InProcess`."""
     running = InProcess(max_concurrent_calls)
-    on_gpu = bool(tf.config.list_physical_devices("GPU"))
-    graphs = contextlib.nullcontext() if on_gpu else devices.unoptimized_graphs()
     try:
-        with graphs, tff.framework.get_context_stack().install(running.context):
+        with tff.framework.get_context_stack().install(running.context):
             yield running
     finally:
         running.close()
@@ -139,6 +137,7 @@ class _Executor(executor_base.Executor):
                 self._ready[id(value)] = (value, self._intrinsics.prepare(value))
                 if len(self._ready) > _MOST_COMPUTATIONS:
                     self._ready.popitem(last=False)
+            self._ready.move_to_end(id(value))
             return _Value(self._ready[id(value)][1], value.type_signature)
         type_signature = tff.to_type(type_spec)
         members = eager_values.from_python(value, type_signature)
@@ -152,9 +151,9 @@ class _Executor(executor_base.Executor):
         assert isinstance(function_type, tff.FunctionType)
         try:
             result = comp.reference(None if arg is None else arg.reference)
-        except tf.errors.ResourceExhaustedError as error:
-            raise OutOfMemoryError(_reason(error)) from error
         except tf.errors.OpError as error:
+            if _lacks_memory(error):
+                raise OutOfMemoryError(_reason(error)) from error
             raise ClientFailedError(_reason(error)) from error
         return _Value(result, function_type.result)
 
@@ -327,9 +326,23 @@ class _Intrinsics:
         return functools.reduce(_add, eager_values.elements(argument, element), _zero(element))
 
 
+# What the libraries of a GPU say when its memory is full, in errors of other types.
+_OUT_OF_MEMORY = (
+    "OOM when", "ut of memory", "OUT_OF_MEMORY", "ALLOC_FAILED", "No algorithm worked"
+)  # fmt: skip
+
+
+def _lacks_memory(error: tf.errors.OpError) -> bool:
+    """Whether a smaller round might succeed."""
+    texts = any(text in (error.message or "") for text in _OUT_OF_MEMORY)
+    return texts or isinstance(error, tf.errors.ResourceExhaustedError)
+
+
 def _reason(error: tf.errors.OpError) -> str:
     """The line of an error's message that says what happened; the others say where."""
-    return error.message.split("\n\t [[")[0].strip().splitlines()[-1]
+    lines = (error.message or "").split("\n\t [[")[0].strip().splitlines()
+    memory = [line for line in lines if any(text in line for text in _OUT_OF_MEMORY)]
+    return (memory or lines[-1:] or [type(error).__name__])[0].strip()
 
 
 def _parts(message: Any) -> Iterator[computation_pb2.Computation]:

@@ -84,17 +84,21 @@ class Actor:
         call_seconds: float | None,
         require_private: bool | None = None,
         own_process: bool = False,
+        deterministic: bool = False,
     ):
         """Starts the TFF worker, see `local_worker.LocalWorker`.
 
         `share` is (number of the node from 0, number of nodes on this machine). With `own_process`,
-        TensorFlow computes in this process instead.
+        TensorFlow computes in this process instead, with `deterministic` so that results of a GPU
+        repeat bit for bit.
         """
         _take_share_of_cores(*share)
         self._device = "CPU"
         self._worker: local_worker.LocalWorker | _OwnProcess
         if own_process:
             self._device = str(devices.find_gpu() or "CPU")
+            if deterministic:
+                devices.use_deterministic_algorithms()
             self._worker = _OwnProcess(max_concurrent_calls)
         else:
             # Ray runs this in the main thread; the worker ends with the thread that starts it.

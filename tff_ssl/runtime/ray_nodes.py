@@ -10,6 +10,7 @@ Ray is an extra of the package (`uv run --extra ray ...`).
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import pathlib
 import time
@@ -73,6 +74,7 @@ class RayNodes:
         max_concurrent_calls: int | None = None,
         call_seconds: float | None = None,
         runtime: Literal["auto", "worker", "in_process"] = "auto",
+        deterministic: bool = False,
     ):
         """Starts the nodes on all machines of the connected Ray cluster.
 
@@ -85,6 +87,7 @@ class RayNodes:
           runtime: worker: nodes have TFF's worker, on the CPU. in_process: they compute in their
             own processes, on the GPUs of their machine, which they share. auto: worker with a time
             limit, otherwise in_process.
+          deterministic: Whether GPUs only use algorithms whose results repeat bit for bit.
 
         Raises:
           ConfigurationError: If a file is missing or different on a node.
@@ -98,10 +101,13 @@ class RayNodes:
         self._per_machine = per_machine
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
         private = local_worker.private_is_required()
-        self._worker_arguments = (max_concurrent_calls, call_seconds, private)
         if runtime == "auto":
             runtime = "in_process" if call_seconds is None else "worker"
         self._runtime = runtime
+        own_process = runtime == "in_process"
+        self._arguments = (
+            max_concurrent_calls, call_seconds, private, own_process, deterministic
+        )  # fmt: skip
         self._programs: dict[bytes, Any] = {}
         self._nodes: list[_Node] = []
         self._machines_queried = -_MACHINES_SECONDS
@@ -293,7 +299,8 @@ class RayNodes:
             # One for each GPU, since TensorFlow computes on one.
             number_of_nodes = max(self._per_machine, int(min(gpus, there["CPU"])))
             for number in range(number_of_nodes):
-                share = min(1.0, gpus / number_of_nodes)
+                # As many shares of a GPU as nodes that use it, since Ray splits none among GPUs.
+                share = 1.0 / math.ceil(number_of_nodes / gpus) if gpus else 0.0
                 node = _Node(str(len(self._nodes)), machine, number, number_of_nodes, share)
                 self._start(node)
                 self._nodes.append(node)
@@ -310,10 +317,7 @@ class RayNodes:
             "scheduling_strategy": on_machine,
         }
         share = (node.number, node.of)
-        own_process = self._runtime == "in_process"
-        node.actor = self._actor_class.options(**options).remote(
-            share, *self._worker_arguments, own_process
-        )
+        node.actor = self._actor_class.options(**options).remote(share, *self._arguments)
         node.starting = node.actor.start.remote(list(self._expected))
         node.since = time.monotonic()
         node.facts = node.task = node.ping = None
@@ -362,6 +366,7 @@ def ray_nodes(
     max_concurrent_calls: int | None = None,
     call_seconds: float | None = None,
     runtime: Literal["auto", "worker", "in_process"] = "auto",
+    deterministic: bool = False,
 ) -> Iterator[RayNodes]:
     """Starts nodes for a `with` block; see `ray_cluster.connected` and `RayNodes`.
 
@@ -370,7 +375,9 @@ def ray_nodes(
         is missing or different on a node.
     """
     with ray_cluster.connected(address) as per_machine:
-        nodes = RayNodes(per_machine, files, max_concurrent_calls, call_seconds, runtime)
+        nodes = RayNodes(
+            per_machine, files, max_concurrent_calls, call_seconds, runtime, deterministic
+        )
         try:
             yield nodes
         finally:

@@ -6,10 +6,12 @@ module of the experiment that tries it. Figures of papers are in percent.
 
 import fnmatch
 import json
+import math
 import pathlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tff_ssl.reporting import verdicts
 from tff_ssl.reporting.experiment import Experiment, Figure
 
 PAPERS = {
@@ -56,13 +58,33 @@ class Trial(NamedTuple):
         return tuple((row, column) for column in self.columns for row in self.rows)
 
 
-class Proof(NamedTuple):
-    """A trial that is computed, and has no deviation over seeds."""
+class Number(NamedTuple):
+    """What was calculated, and where a claim asks it to be."""
 
-    setting: str  # What is computed.
+    low: float  # Both ends of its interval, which are equal if there is none.
+    high: float
+    least: float = -math.inf
+    most: float = math.inf
+
+
+class Proof(NamedTuple):
+    """A trial that is calculated, and trains nothing."""
+
+    setting: str  # What is calculated.
     figures: str
-    verdict: str
-    command: str  # That computes it.
+    numbers: tuple[Number, ...]  # Those of the figures that decide.
+    command: str  # That calculates it.
+    # Whether a number that is not where the claim asks it to be contradicts the claim. It does not
+    # if the claim is about a limit that is not reached, or about what holds "mainly".
+    contradicts: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """The verdict: all numbers are where the claim asks them to be, or one is not."""
+        if all(one.least <= one.low and one.high <= one.most for one in self.numbers):
+            return verdicts.HOLDS
+        is_beyond = any(one.high < one.least or one.low > one.most for one in self.numbers)
+        return verdicts.CONTRADICTED if is_beyond and self.contradicts else verdicts.NOT_SHOWN
 
 
 class PaperClaim(NamedTuple):
@@ -88,7 +110,7 @@ class PaperClaim(NamedTuple):
 def claim(
     name: str, place: str, text: str, setting: str, run: str, statements: str, rows: Iterable[str],
     columns: Iterable[str], note: str = "",
-    *others: Trial,
+    *others: Trial | Proof,
 ) -> PaperClaim:  # fmt: skip
     """A claim, its trial and other trials (see `PaperClaim` and `Trial`)."""
     first = Trial(setting, run, statements, tuple(rows), tuple(columns), note)

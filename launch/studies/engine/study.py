@@ -184,7 +184,7 @@ def table(
     own = dict(selectors or {})
     for name, row in (untrained or {}).items():
         baseline = "raw_pixels" if name == PIXELS else "random_encoder"
-        own[name] = own.get(row, selector)._replace(baseline=baseline)
+        own[name] = own.get(name, own.get(row, selector))._replace(baseline=baseline)
         of_rows[name] = of_rows.get(row, (row,))
     figures = {row: _listed(of_row) for row, of_row in (published or {}).items()}
     return Table(title, selector, tuple(columns), of_rows, figures, own, percent, starts or {})

@@ -50,10 +50,28 @@ def test_the_tiny_report(tmp_path, project_root):
     assert with_xla < 1e-2  # The loss of a few images amplifies its other rounding.
     rounds = [row for row in content["times"] if row["asked"]]
     names = [(row["name"].split(",")[0], row["name"].endswith("XLA")) for row in rounds]
-    with_xla = [(name, xla) for name in ("dcco", "fedavg") for xla in (False, True)]
-    assert names == [*with_xla, ("fedu", False), ("fedbn", False)]
+    assert names == [
+        ("dcco", False), ("dcco", True), ("fedavg", False), ("fedavg", False), ("fedavg", True),
+        ("fedu", False), ("fedbn", False),
+    ]  # fmt: skip
+    assert all(row["holds"] for row in content["equality"])
+    assert all(row["repeats"] for row in content["determinism"])
+    assert [("ms_per_step" in row) for row in rounds] == [False] * 3 + [True] * 4
     assert all(row["ratio"] > 0 for row in rounds + content["determinism"])
     assert set(content["profiles"]) == {row["name"] for row in rounds}
     assert all(found["host"]["events"] > 100 for found in content["profiles"].values())
     text = (tmp_path / "report" / "report.md").read_text()
     assert all(row["name"] in text for row in content["times"] + content["determinism"])
+
+
+def test_one_step_of_fedavg_is_one_gradient_of_all_clients(monkeypatch, tmp_path):
+    """Clients that take several steps are computed one after another, which costs far more."""
+    from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
+
+    one = next(r for r in gpu_report._ROUNDS if r.work.algorithm == "fedavg" and not r.work.steps)
+    given = []
+    monkeypatch.setattr(
+        gpu_report.programs, "federated_round", lambda work, values, *_, **__: given.append(values)
+    )
+    gpu_report._federated(one, 0, str(tmp_path))
+    assert FedAvgHyperparameters(**given[0]).is_one_gradient_step

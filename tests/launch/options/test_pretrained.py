@@ -7,10 +7,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import encoders, pretrained
+from launch.options import adapting, data, encoders, pretrained, settings
 from launch.options import model as model_options
+from launch.runs import federated
 from tests.launch import configs
 from tff_ssl.deployment import saved_model, torch_file
 from tff_ssl.errors import ConfigurationError
@@ -87,6 +89,49 @@ def test_the_encoder_of_a_preset_gives_way_to_that_of_the_weights():
     config = configs.run(preset, "--init_from=efficientnet_lite0", "--encoder=small")
     with pytest.raises(ConfigurationError, match="--encoder=small"):
         pretrained.resolve(config)
+
+
+@pytest.mark.parametrize(
+    ("start", "sides", "flags", "side"),
+    [
+        ("efficientnet_lite0", (120, 150), [], 96),
+        ("imagenet", (120, 150), [], 96),
+        ("efficientnet_lite0", (60, 150), [], 60),  # Enlarged by the views alone.
+        ("efficientnet_lite0", (20, 24), [], 20),
+        ("efficientnet_lite0", (120, 150), ["--image_size=40"], 40),
+        ("efficientnet_lite0", (120, 150), ["--view_size=112"], 112),
+        (None, (120, 150), [], 32),
+    ],
+)
+def test_photos_are_as_large_as_the_views_of_pretrained_weights(
+    tmp_path, capsys, start, sides, flags, side
+):
+    for number in range(6):
+        pixels = np.random.default_rng(number).integers(0, 256, (*sides, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    flags = ["--dataset=case_folder", f"--data_dir={tmp_path}", *flags]
+    flags += [f"--init_from={start}"] if start else []
+    flags += ["--encoder=keras:MobileNetV2"] if start == "imagenet" else []
+    config = pretrained.resolve(configs.run(*flags))
+    loaded = federated.load(settings.replace(config, objective="cco"))
+    assert loaded.train.images.shape[1:] == ((side, side, 3) if side > 20 else (*sides, 3))
+    assert config.model.view_size == (
+        (112 if "--view_size=112" in flags else 96) if start else None
+    )
+    printed = capsys.readouterr().out
+    assert (f"are resized to {side}x{side}" in printed) == (side in (60, 96, 112, 32))
+    assert ("note:" in printed and "--view_size=96" in printed) == (config.model.view_size == 96)
+    # Commands that read the run find the size in its configuration.
+    recorded = adapting.fit_evaluation(loaded, config).config
+    assert recorded.data.image_size == (side if side > 32 else None)
+    assert data.load_dataset(recorded.data).train.images.shape == loaded.train.images.shape
+
+
+def test_a_run_from_another_run_has_its_views(tmp_path, capsys):
+    model = DualEncoder("tiny", (24, 24, 3))
+    saved_model.save_encoder(tmp_path, model, model.init(0), (64, 64, 3), 24)
+    assert pretrained.resolve(configs.run(f"--init_from={tmp_path}")).model.view_size == 24
+    assert "--view_size=24 for --init_from" in capsys.readouterr().out
 
 
 def test_weights_for_other_images(run):

@@ -21,7 +21,12 @@ ERROR = OutOfMemoryError("OOM when allocating tensor")
 
 @pytest.fixture
 def dataset():
-    split = Split(np.zeros([4, 32, 32, 3], np.uint8), np.arange(4, dtype=np.int32), np.arange(4))
+    return toy(8192)
+
+
+def toy(count):
+    images = np.zeros([count, 32, 32, 3], np.uint8)
+    split = Split(images, np.arange(count, dtype=np.int32) % 4, np.arange(count))
     return ImageDataset("toy", split, split, tuple("abcd"))
 
 
@@ -34,6 +39,10 @@ def test_memory_decides_on_a_gpu(dataset):
     sizes = [micro_batches.fit(chosen(), dataset, gpu) for gpu in (None, SMALL, LARGE)]
     default, small, large = (size.values.micro_batch_size for size in sizes)
     assert default == 32 < small < large <= 4096
+
+
+def test_micro_batches_are_not_larger_than_the_data():
+    assert micro_batches.fit(chosen(), toy(100), LARGE).values.micro_batch_size == 100
 
 
 @pytest.mark.parametrize(
@@ -103,6 +112,6 @@ def test_training_starts_again_until_it_fits(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(federated.runtimes, "choose", lambda *_: gpu)
     folder = tmp_path / "run"
     federated.run(configs.run("--encoder=tiny", f"--output_dir={folder}"), train)
-    assert sizes == [4096, 2048, 1024]
+    assert sizes == [1438, 719, 359]  # The digits have 1438 training images.
     assert capsys.readouterr().out.count("does not fit into memory") == 2
     assert "micro_batch_size" not in json.dumps(json.loads((folder / "config.json").read_text()))

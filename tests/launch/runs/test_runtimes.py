@@ -68,6 +68,6 @@ def test_the_first_run_on_a_gpu_says_what_it_waits_for(monkeypatch, tmp_path, ca
     monkeypatch.setattr(devices, "find_gpu", lambda: H200)
     runtimes.choose(RuntimeConfig(), None)
     assert f"keeps them in {tmp_path / 'cuda'}/" in capsys.readouterr().out
-    (tmp_path / "cuda").mkdir()
+    assert (tmp_path / "cuda").is_dir()
     runtimes.choose(RuntimeConfig(), None)
     assert not capsys.readouterr().out

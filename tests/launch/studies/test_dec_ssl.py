@@ -1,11 +1,16 @@
 """The sweeps of the Dec-SSL paper: their runs see as many images; what counts as stable."""
 
+import json
+
+import numpy as np
 import pytest
+from scipy import stats
 
 from launch.studies import catalog, dec_ssl
 from launch.studies.engine.runner import effective_flags
 from launch.studies.engine.study import At
-from tff_ssl.reporting.measured import Value
+from tff_ssl.reporting.measured import Selector, Value, select
+from tff_ssl.reporting.records import read_file
 from tff_ssl.reporting.verdicts import check
 
 _IMAGES = 50_000  # Training images of the CIFARs.
@@ -70,3 +75,22 @@ def test_a_stable_method_keeps_more_than_half_of_its_gain(best, worst, expected)
     }  # fmt: skip
     values = {key: Value(figure, 0.002, 3, 0) for key, figure in figures.items()}
     assert check(claim, table, values) == expected
+
+
+def test_contrastive_learning_is_above_the_masked_autoencoder_as_noted(project_root):
+    folder = project_root / "measured"
+
+    def by_seed(name, cell):
+        runs = read_file(folder / f"{name}-cpu.jsonl").runs[cell]
+        found = select(runs, Selector("linear", 5000)).by_seed
+        return 100 * np.array([found[seed] for seed in (0, 1, 2)])
+
+    lines = map(json.loads, (folder / "noted.jsonl").read_text().splitlines())
+    (noted,) = (line["rows"] for line in lines if "masked autoencoder (dec_ssl" in line["what"])
+    cells = (("epochs1_of20", 2), ("epochs10_of20", 20), ("epochs2", 2))
+    for (ours, epochs), (mean, interval) in zip(cells, noted.values(), strict=True):
+        other = by_seed("dec_ssl_figure7", f"mae_alpha0.02_epochs{epochs}")
+        differences = by_seed("dec_ssl_figure6", f"nt_xent_{ours}") - other
+        low, high = stats.t.interval(0.95, 2, np.mean(differences), stats.sem(differences))
+        assert f"{np.mean(differences):.1f}" == mean
+        assert f"{low:.1f} to {high:.1f}" == interval

@@ -90,15 +90,35 @@ def verdict_again(claim, table, lines, chosen):
             return float(abs(found[0]) < 1e-12)
         return stats.ttest_1samp(found, 0).pvalue
 
-    untrained = [row for row, one in table.selectors.items() if one.baseline == "random_encoder"]
+    def selector_of(row):
+        return table.selectors.get(row, table.selector)
+
+    untrained = [
+        row for row in table.rows
+        if selector_of(row).baseline == "random_encoder" or selector_of(row).protocol == "scratch"
+    ]  # fmt: skip
 
     def nothing_learned(contrast, is_above):
-        if set(untrained) & {row for row, _ in contrast.weights} or not untrained:
+        rows = {row for row, _ in contrast.weights}
+        if any(
+            row in untrained or selector_of(row).baseline == "pretrained_encoder" for row in rows
+        ):
             return False
+        if not untrained and "accuracy" not in table.selector.metric:
+            return False
+        two_rows = len(rows) == len(contrast.weights) == 2 and is_above
         for (row, column), weight in contrast.weights.items():
-            of_row = table.selectors.get(row, table.selector)
-            is_probe = not of_row.baseline and of_row.protocol not in ("supervised", "scratch")
-            if is_probe and (weight > 0) == is_above:
+            if selector_of(row).baseline:
+                continue
+            # A probe matters where it is larger, a classifier where a probe beats it.
+            is_larger = (weight > 0) == is_above
+            if selector_of(row).protocol in ("supervised", "scratch"):
+                matters = two_rows and not is_larger
+            else:
+                matters = is_larger
+            if matters and not untrained:
+                return True
+            if matters:
                 start = (table.starts.get(row, untrained[0]), column)
                 gain = numbers({(row, column): 1, start: -1}, 0)
                 if len(gain) < 2 or np.mean(gain) < 0 or p_value(gain) > 0.05:
@@ -113,12 +133,11 @@ def verdict_again(claim, table, lines, chosen):
             states.add("not measured")
         elif nothing_learned(contrast, np.mean(one) > 0):
             states.add("not shown")
-        elif np.mean(one) > 0:
-            states.add("holds" if p_value(one) < 0.05 else "not shown")
         else:  # Holm: all smaller p-values pass their level, and this one its own.
             rank = p_values.index(p_value(one))
             passes = all(p < 0.05 / (len(p_values) - i) for i, p in enumerate(p_values[: rank + 1]))
-            states.add("does not hold" if passes else "not shown")
+            side = "holds" if np.mean(one) > 0 else "does not hold"
+            states.add(side if passes else "not shown")
     order = ("does not hold", "not measured", "not shown", "holds")
     return next(state for state in order if state in states)
 

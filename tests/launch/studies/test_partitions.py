@@ -93,7 +93,7 @@ def check(project_root, monkeypatch):
     monkeypatch.setattr(
         data,
         "load_dataset",
-        lambda config: others.get(config.dataset) or _stand_in(config.dataset),
+        lambda config, *_: others.get(config.dataset) or _stand_in(config.dataset),
     )
     # Shifts change pixels, and the stand-ins have none.
     monkeypatch.setattr(client_options.shift, "shift_clients", lambda _, images, *others: images)

@@ -14,14 +14,27 @@ def test_the_best_map_has_no_gradient():
     expected = np.linalg.lstsq(corrupted.T, images.T, rcond=None)[0].T
     np.testing.assert_allclose(found, expected, atol=1e-10)
     assert theorems.theorem_1(draws=5) < 1e-12
+    assert theorems.printed_inverses(draws=5) == 0
 
 
-def test_classes_matter_more_than_six_times_as_many_images():
-    losses = theorems.corollary_1(draws=2)
-    assert losses["all classes"][0] < losses["one class"][1]
+def test_the_best_map_with_a_ridge_has_no_gradient():
+    images, corrupted = np.random.default_rng(1).normal(size=(2, 6, 40))
+    found = theorems.best_map(images, corrupted, 3.0)
+    np.testing.assert_allclose((found @ corrupted - images) @ corrupted.T + 3 * found, 0, atol=1e-9)
 
 
-def test_the_bound_of_a_round_is_that_of_one_step():
+def test_classes_matter_with_one_client_and_not_with_five_that_have_all_of_them():
+    losses = {
+        (clients, kind, size): theorems.corollary_1(clients, kind, size, seed=0)
+        for clients in (1, 5)
+        for kind, size in (("all classes", 20), ("two classes", 80))
+    }
+    assert all(loss < constant for loss, constant in losses.values())
+    assert losses[1, "all classes", 20] < losses[1, "two classes", 80]
+    assert losses[5, "two classes", 80] < losses[5, "all classes", 20]
+
+
+def test_the_bounds_of_a_round_are_those_of_one_step():
     """By hand, for a client with w = 1, slope 1, rate 0.1 and a tiny mu."""
 
     class Draws:
@@ -31,10 +44,23 @@ def test_the_bound_of_a_round_is_that_of_one_step():
         def uniform(self, low, high):
             return next(self.values)
 
-    one = theorems.theorem_4_7(1, Draws())
+    one = theorems.hetero_round(1, Draws())
     w = 1 + 0.1 * (1 - 2e-6)  # After a step along the gradient -1 + 2 mu w K.
-    assert one.loss == pytest.approx(-w + 1e-6 * w**4, abs=1e-12)
+    assert one.before == pytest.approx(-1 + 1e-6, abs=1e-12)
+    assert one.after_steps == pytest.approx(-w + 1e-6 * w**2, abs=1e-12)
+    assert one.after_update == pytest.approx(-w + 1e-6 * w**4, abs=1e-12)
     fall = (0.1 - 2e-6 * 0.1**2 / 2) * (1 - 2e-6) ** 2
-    assert one.bound == pytest.approx(-1 + 1e-6 - fall + 2e-7 * (1 - 2e-6) * w**3, abs=1e-12)
-    assert theorems.violations(1, draws=200) == 0
-    assert theorems.violations(2, draws=200) > 0.9
+    assert one.fall == pytest.approx(fall, abs=1e-12)
+    assert one.rise == pytest.approx(2e-7 * (1 - 2e-6) * w**3, abs=1e-12)
+    assert theorems.violations(1, draws=200) == (0, 0, 0)
+    steps, update, both = theorems.violations(2, draws=200)
+    assert steps == 0
+    assert min(update, both) > 0.9
+
+
+def test_each_bound_is_compared_with_its_own_loss():
+    one = theorems.Round(before=3.0, after_steps=2.5, after_update=2.6, fall=0.4, rise=0.2)
+    assert one.failures() == (False, False, False)
+    assert one._replace(fall=0.6).failures() == (True, False, False)
+    assert one._replace(rise=0.05).failures() == (False, True, False)
+    assert one._replace(fall=0.6, rise=0.05).failures() == (True, True, True)
