@@ -220,8 +220,7 @@ CLAIMS = (
                       "2.8)", "Contrastive learning is 3.1 points above the masked autoencoder "
                       "with few local epochs (95 % interval 0.8 to 5.4), and 2.7 with many (0.6 "
                       "to 4.8)", (Number(0.8, 5.4, least=0.0), Number(0.6, 4.8, least=0.0)),
-                      "python -m launch.reproduce --scale=cpu --data_dir=DATA "
-                      "--experiment=dec_ssl_figure6 (dec_ssl_figure7)"),)),
+                      "pytest tests/launch/studies/test_dec_ssl.py"),)),
     claim("S15", "Figure 8", "With BYOL and SimSiam it is as robust, and on CIFAR-100 and "
           "Tiny-ImageNet it is above Dec-SLRep.",
           f"{SWEEPS} Alpha {_ALPHA}; 3 seeds.", "dec_ssl_figure6-cpu", "others.keeps",
