@@ -1,6 +1,7 @@
 """The programs on the page on TFF programs work as they are printed."""
 
 import csv
+import math
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 from tests.documentation.pages import blocks
 
-SWAP, LOWER = 3, 4  # Places of the programs among the page's blocks.
+SWAP, ON_GPU, LOWER = 3, 4, 5  # Places of the programs among the page's blocks.
 
 
 def of_page(language):
@@ -49,6 +50,12 @@ def test_own_data_model_and_aggregator_are_trained_and_lowered(tmp_path, project
     assert "['statistics', 'update']" in printed
     assert "statistics ['map_reduce', 'distribute_aggregate', 'mergeable'] {}" in printed
     assert (tmp_path / "lowered" / "update" / "map_reduce" / "work.pb").exists()
+
+
+@pytest.mark.slow
+def test_a_process_of_tff_runs_in_this_process(tmp_path, project_root):
+    printed = run(["-c", of_page("python")[ON_GPU]], tmp_path, project_root)
+    assert float(printed) == pytest.approx(math.log(3), abs=1.0)  # Three classes, random weights.
 
 
 @pytest.mark.long
