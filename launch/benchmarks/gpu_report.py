@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from launch.benchmarks import processes, profiles, programs
+from launch.benchmarks import equality, processes, profiles, programs
 from launch.benchmarks.programs import Work
 from launch.options import app
 from launch.options.run_config import ScriptConfig
@@ -141,14 +141,18 @@ def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
     encoder, images = ("tiny", 8) if config.tiny else ("small", 512)
 
     baselines: dict[Any, float] = {}
-    equal = functools.partial(_equality, report, encoder, images, config.seed, scratch)
-    report.part("equality as usual", functools.partial(equal, exact=False))
+
+    def compare(**how: bool) -> None:
+        row = equality.compare(encoder, images, config.seed, scratch, **how)
+        report.content["equality"].append(row)
+
+    report.part("equality as usual", lambda: compare(exact=False))
     time_round = functools.partial(_time_round, report, baselines, repetitions, config, scratch)
     for work in rounds:
         report.part(f"times: {work}", functools.partial(time_round, work))
-    report.part("equality with XLA", functools.partial(equal, exact=False, xla=True))
+    report.part("equality with XLA", lambda: compare(exact=False, xla=True))
     # TensorFlow keeps the kernels that it has chosen for a shape, so this comes after the times.
-    report.part("equality without TF32", functools.partial(equal, exact=True))
+    report.part("equality without TF32", lambda: compare(exact=True))
     report.part(
         "determinism", lambda: _determinism(report, rounds[0], repetitions, config, scratch)
     )
@@ -277,89 +281,6 @@ def _peak_mib() -> int | None:
     if not tf.config.list_physical_devices("GPU"):
         return None
     return tf.config.experimental.get_memory_info("GPU:0")["peak"] >> 20
-
-
-def _equality(
-    report: Report, encoder: str, images: int, seed: int, scratch: str, exact: bool,
-    xla: bool = False,
-) -> None:  # fmt: skip
-    """Adds the largest difference between a round of DCCO and a centralized step to the report.
-
-    `exact` means float32 without TF32, and `xla` that XLA compiles the model of the round, but not
-    that of the step. Both start from the same weights, and the server takes a step of SGD with rate
-    1, so that the weights change by the gradient.
-
-    The tolerance is derived: products round each factor by at most a unit (2^-11 for TF32, 2^-24
-    for float32), as if the weights of a layer were shifted by as much. The gradient's change after
-    such a shift of all weights is measured, and every weight's layer may add one of them.
-    """
-    import numpy as np
-    import tensorflow as tf
-    import tensorflow_federated as tff
-
-    from tff_ssl.algorithms.dcco import two_stage
-    from tff_ssl.runtime import devices, in_process
-    from tff_ssl.simulation.centralized import Centralized, CentralizedHyperparameters
-    from tff_ssl.templates.task import Task
-
-    images = images * 3 // 4 if exact else images  # Another shape, for which kernels are chosen.
-    settings = programs.ModelSettings(encoder, (64, 64))
-    model, two_views = programs.model_and_views(settings, seed)
-    in_round, _ = programs.model_and_views(settings._replace(xla=xla), seed)
-    data = programs.stored_clients(
-        pathlib.Path(scratch) / f"equality_{images}.sqlite", images, 1, seed
-    )
-    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
-    values = two_stage.DCCOHyperparameters(
-        server_optimizer="sgd", server_learning_rate=1.0, micro_batch_size=images
-    )
-    built = two_stage.build_dcco(Task(in_round, two_views, element_type, 10), values)
-    everything = np.arange(images)
-    centralized = Centralized(
-        "cco", model, two_views, programs.images(images, seed), everything,
-        lambda step: everything, 10,
-        CentralizedHyperparameters(
-            optimizer="sgd", learning_rate=1.0, momentum=0.0, lambda_=values.lambda_
-        ),
-    )  # fmt: skip
-    gpu = devices.find_gpu()
-    has_tf32 = gpu is not None and devices.products(gpu) == "TF32" and not exact
-    unit = 2.0**-11 if has_tf32 else 2.0**-24
-    before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(not exact)
-    try:
-        initial = centralized.initialize(seed)
-        expected, _ = centralized.run_round(initial, 0)
-        random = np.random.default_rng(seed)
-        shifted = initial._replace(weights=initial.weights._replace(trainable=tuple(
-            w * (1.0 + unit * random.choice([-1.0, 1.0], w.shape)).astype(np.float32)
-            for w in initial.weights.trainable
-        )))  # fmt: skip
-        of_shifted = centralized.run_round(shifted, 0)[0].weights.trainable
-        with in_process.start():
-            weights = tff.learning.models.ModelWeights(initial.weights.trainable, ())
-            state = built.process.set_model_weights(built.process.initialize(), weights)
-            output = built.process.next(state, [data.group_batch(everything)])
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(before)
-    start, step = initial.weights.trainable, expected.weights.trainable
-    scale = float(tf.linalg.global_norm([a - b for a, b in zip(start, step, strict=True)]))
-    after = output.state.global_model_weights.trainable
-    worst = max(float(np.abs(a - b).max()) / scale for a, b in zip(after, step, strict=True))
-    moved = max(
-        float(np.abs((a - b) - (c - d)).max()) / scale
-        for a, b, c, d in zip(start, step, shifted.weights.trainable, of_shifted, strict=True)
-    )
-    tolerance = len(start) * moved
-    products = ("float32" if exact else "as above") + (", XLA" if xla else "")
-    report.content["equality"].append({
-        "products": products, "images": images, "difference": worst, "tolerance": tolerance,
-        "holds": worst <= tolerance,
-    })  # fmt: skip
-    print(
-        f"DCCO's round (products {products}) and a centralized step differ by {worst:.1e} of the "
-        f"gradient's norm; rounding may make {tolerance:.1e}"
-    )
 
 
 def _determinism(

@@ -25,7 +25,7 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     chosen = _choose(config, round_timeout)
     if not config.xla:
         return chosen
-    if chosen.name == "worker":
+    if chosen.name == "worker" or config.ray is not None:
         raise ConfigurationError(
             f"--xla compiles rounds in this process, and these would run in {chosen.description}: "
             "add --runtime=in_process, without --ray and --round_timeout"
@@ -39,17 +39,17 @@ def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
             "--runtime=in_process cannot stop a computation of its own process: leave out "
             "--round_timeout, or use --runtime=worker"
         )
-    here = this_process(config)
-    worker = Chosen("worker", "TFF's worker, on the CPU")
-    if config.ray is not None:
-        return worker._replace(description="the processes of Ray's nodes")
     if config.runtime == "worker":
-        return worker
-    if round_timeout is not None:
-        return worker._replace(description=f"{worker.description}: --round_timeout needs it")
-    if here.gpu is None:
-        devices.start_unoptimized()
-    return here
+        chosen = Chosen("worker", "TFF's worker, on the CPU")
+    elif round_timeout is not None:
+        chosen = Chosen("worker", "TFF's worker, on the CPU: --round_timeout needs it")
+    else:
+        chosen = this_process(config)
+        if chosen.gpu is None:
+            devices.start_unoptimized()
+    if config.ray is not None:  # What the nodes send is merged as in a run without them.
+        chosen = chosen._replace(description="the processes of Ray's nodes")
+    return chosen
 
 
 def this_process(config: RuntimeConfig) -> Chosen:

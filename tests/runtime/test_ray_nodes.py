@@ -15,7 +15,6 @@ import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tests.runtime.test_in_process import assert_close
 from tests.runtime.test_ray_actor import FAILS, ONE, build_program, sums
 from tests.runtime.test_sliced_rounds import (
     assert_same_run,
@@ -25,7 +24,7 @@ from tests.runtime.test_sliced_rounds import (
     train,
 )
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.runtime import ray_cluster, ray_nodes, temporary_folder
+from tff_ssl.runtime import in_process, ray_cluster, ray_nodes, temporary_folder
 from tff_ssl.runtime.slices import Slice
 from tff_ssl.simulation import dropouts
 
@@ -107,14 +106,14 @@ def mentions(process, folder):
 
 @needs_ray
 @pytest.mark.slow
-def test_nodes_that_compute_in_their_own_processes(worker, small_algorithm, stored, tmp_path):  # noqa: F811
+def test_nodes_that_compute_in_their_own_processes(small_algorithm, stored, tmp_path):  # noqa: F811
     algorithm = build(small_algorithm, "dcco")
-    expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
-    with ray_nodes.ray_nodes("local:2", [stored.path]) as running:
+    with in_process.start(), ray_nodes.ray_nodes("local:2", [stored.path]) as running:
+        expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
         assert all(facts.worker_pid == facts.pid for facts in running.facts())
         assert {facts.device for facts in running.facts()} == {"CPU"}
         found = train(simulate(algorithm, stored, tmp_path / "b", running), tmp_path / "b")
-    assert_close(found, expected)
+    assert_same_run(tmp_path / "b", found, tmp_path / "a", expected)
 
 
 @pytest.mark.parametrize(
