@@ -240,7 +240,7 @@ def own(tmp_path):
     """The folder of an encoder of one's own, and the encoder."""
     layers = [tf.keras.layers.Conv2D(4, 3, input_shape=(16, 16, 3)),
               tf.keras.layers.BatchNormalization()]  # fmt: skip
-    model = DualEncoder(from_keras(tf.keras.Sequential(layers)), (16, 16, 3), projector=(16, 8))
+    model = DualEncoder(from_keras(tf.keras.Sequential(layers)), (16, 16, 3), projector=(32, 8))
     saved_model.save_encoder(tmp_path / "own", model, model.init(0), (16, 16, 3), None)
     return tmp_path / "own", model
 

@@ -225,7 +225,7 @@ class _Functional:
 
 
 def test_a_functional_model_of_tff():
-    model = DualEncoder(from_tff(_Functional()), (SIDE, SIDE, 3), projector=(16, 8))
+    model = DualEncoder(from_tff(_Functional()), (SIDE, SIDE, 3), projector=(32, 8))
     assert model.features == 4
     outputs, gradients = of_encoder(model, model.init(0), images(SIDE), training=True)
     means = images(SIDE).mean((1, 2))

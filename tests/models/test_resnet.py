@@ -77,7 +77,7 @@ def test_head_parameter_counts():
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["small", "resnet14", "resnet14_bottleneck", "resnet18"])
 def test_output_shapes(encoder):
-    model = DualEncoder(encoder, (16, 16, 3), projector=(64, 40), predictor=(32, 24))
+    model = DualEncoder(encoder, (16, 16, 3), projector=(64, 40), predictor=(64, 24))
     outputs = model.apply(model.init(0), tf.zeros([2, 16, 16, 3]), training=True)
     assert outputs.h.shape == (2, FEATURES[encoder])
     assert outputs.z.shape == (2, 40)
