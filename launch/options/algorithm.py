@@ -110,7 +110,7 @@ def build(
     )
     task = Task(
         model,
-        model_options.two_views(config.model, config.seed),
+        model_options.two_views(config.model, config.seed, config.runtime.xla),
         tff.types.tensorflow_to_type(spec),
         config.rounds,
         objective,

@@ -175,7 +175,7 @@ def _choose_batches(
 def _build_simulation(
     train_images: Split, batches: Batches, model: Model, values: Any, config: RunConfig
 ) -> centralized.Centralized:
-    two_views = model_options.two_views(config.model, config.seed)
+    two_views = model_options.two_views(config.model, config.seed, config.runtime.xla)
     try:
         return centralized.Centralized(
             config.objective, model, two_views, train_images.images, train_images.example_ids,
