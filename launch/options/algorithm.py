@@ -53,7 +53,7 @@ def choose(config: RunConfig) -> Chosen:
         raise ConfigurationError(
             "--alignment_encoder is not used with a weight of 0: add --hparam=alignment_weight=BETA"
         )
-    if config.runtime.deterministic and getattr(values, "statistics_noise", 0.0):
+    if config.runtime.deterministic and getattr(values, "statistics_noise", False):
         raise ConfigurationError(
             "--deterministic with --hparam=statistics_noise: its noise is drawn anew in every run; "
             "leave one of the two out"
