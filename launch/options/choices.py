@@ -52,12 +52,8 @@ def print_all() -> None:
     """Prints the names of all topics, and how to see more."""
     width = max(map(len, TOPICS)) + 2
     for topic in TOPICS:
-        text = ", ".join(_describe(topic))
-        print(
-            textwrap.fill(
-                text, 100, initial_indent=f"{topic:{width}}", subsequent_indent=" " * width
-            )
-        )
+        text = f"{topic:{width}}{', '.join(_describe(topic))}"
+        print(textwrap.fill(text, 100, subsequent_indent=" " * width))
     print(
         f"\n--list=TOPIC, such as --list={TOPICS[0]}, describes each name in a line;\n"
         "--list --algorithm=NAME explains the hyperparameters of an algorithm"

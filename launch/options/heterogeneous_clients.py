@@ -55,12 +55,7 @@ def build_population(
     assigned = np.random.default_rng([config.seed, _ENCODER_STREAM]).permutation(shares)
     models = [
         model_options.build_model(
-            dataset,
-            config.model,
-            config.objective,
-            name,
-            xla=config.runtime.xla,
-            seed=config.seed,
+            dataset, config.model, config.objective, name, xla=config.runtime.xla, seed=config.seed
         )
         for name in different
     ]

@@ -34,7 +34,7 @@ def train(config: RunConfig) -> None:
     config = pretrained.resolve(defaults.resolve(config, config.objective))
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data, pretrained.largest_photo(config))
-    config = adapting.fit_evaluation(dataset, config).announced()
+    config = adapting.fit_evaluation(dataset, config)
     device = runtimes.this_process(config.runtime)
     config, model, simulation, batches, images = _build(dataset, values, config)
     probing.check_labels(dataset, config.evaluation)
@@ -156,13 +156,13 @@ def _choose_batches(
         if ignored:
             print(f"note: --batches=shuffled has no clients; unused: {', '.join(ignored)}")
         count = len(train_images)
-        config = adapting.fit_batch(count, config).announced()
+        config = adapting.fit_batch(count, config)
         batch_size = config.participation.batch_size
         batches = centralized.shuffled_batches(count, batch_size, config.seed)
         return config, train_images, batches, count
     clients = client_options.partition_dataset(dataset, config.clients, config.seed)
     train_images = client_options.client_images(train_images, clients, config.clients)
-    config = adapting.fit_cohort([len(indices) for indices in clients], config).announced()
+    config = adapting.fit_cohort([len(indices) for indices in clients], config)
     clients_per_round = config.participation.clients_per_round
     cohorts = cohort.uniform_cohorts(len(clients), clients_per_round, config.seed)
 

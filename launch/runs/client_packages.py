@@ -139,7 +139,7 @@ def export(
     """
     chosen = algorithm_options.choose(settings.replace(config, **federated.ALONE))
     dataset = federated.load(chosen.config)
-    config = adapting.fit_evaluation(dataset, chosen.config).announced()
+    config = adapting.fit_evaluation(dataset, chosen.config)
     built = build(chosen._replace(config=config), dataset)
     print(
         f"client package of {config.algorithm.algorithm} with {config.objective}, for images of "

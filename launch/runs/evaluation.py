@@ -54,7 +54,7 @@ def evaluate(config: EvaluateConfig) -> None:
     dataset = data.load_dataset(config.data)
     if config.protocol == "held_out":
         dataset = case_split.without_test(dataset)
-    config = adapting.fit_evaluation(dataset, config).announced()
+    config = adapting.fit_evaluation(dataset, config)
     shape = encoder.image_shape
     if config.protocol in _TRAINING and config.model.encoder in resnet.RESNETS:
         # A ResNet may be fine-tuned on images of another size than it was pretrained on.

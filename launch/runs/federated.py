@@ -105,7 +105,7 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
     runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     chosen = algorithm_options.choose(config)
     dataset = dataset or load(chosen.config)
-    config = adapting.fit_evaluation(dataset, chosen.config).announced()
+    config = adapting.fit_evaluation(dataset, chosen.config)
     chosen = micro_batches.fit(chosen._replace(config=config), dataset, runtime.gpu)
     built = build(chosen, dataset)
     config, clients = built.chosen.config, built.clients
@@ -191,7 +191,7 @@ def build(chosen: Chosen, dataset: ImageDataset, batched: bool = True) -> Built:
     sizes, needs = [len(indices) for indices in clients.indices], chosen.entry.kind.needs
     config = chosen.config
     if Need.COHORTS in needs:
-        config = adapting.fit_cohort(sizes, config).announced()
+        config = adapting.fit_cohort(sizes, config)
     graph = network.build_network(config, sizes) if Need.NETWORK in needs else None
     participation = None
     if Need.COHORTS in needs:
