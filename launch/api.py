@@ -203,7 +203,7 @@ def evaluate(
     kinds = {linear_probe.ENCODER: encoder, "raw_pixels": features.raw_pixels}
     if protocol == "knn":
         return probing.knn_results(dataset, kinds, config)
-    return probing.linear_probes(dataset, kinds, probing.label_counts(config), config, seed)
+    return probing.linear_probes(dataset, kinds, config, seed)
 
 
 def embed(

@@ -339,8 +339,7 @@ def _probe(
     from launch.probes import probing
 
     kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
-    counts = probing.label_counts(config.evaluation)
-    results = probing.linear_probes(dataset, kinds, counts, config.evaluation, config.seed)
+    results = probing.linear_probes(dataset, kinds, config.evaluation, config.seed)
     of_labels, of_scores = ("protocol", "labels", "labels_per_class"), ("accuracy", "accuracy_std")
     return [
         {

@@ -1,5 +1,6 @@
 """The folder of a run: its lock, and its `config.json`, which holds the run's configuration."""
 
+import contextlib
 import fcntl
 import importlib.metadata
 import json
@@ -8,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -140,6 +141,20 @@ def make(folder: pathlib.Path) -> None:
             check_links(run)
     check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def new(folder: pathlib.Path) -> Iterator[None]:
+    """Creates an output folder by `make`; if the block fails, a new folder is removed again."""
+    is_new = not folder.exists()
+    make(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # It is not empty.
+                folder.rmdir()
+        raise
 
 
 def check_place(folder: pathlib.Path) -> None:

@@ -152,7 +152,7 @@ def _probe_scores(
     baseline: str, dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
 ) -> dict[str, float]:
     kinds = {linear_probe.ENCODER: probing.WITHOUT_TRAINING[baseline]}
-    probed, *_ = probing.linear_probes(dataset, kinds, [count], config.evaluation, config.seed)
+    probed, *_ = probing.linear_probes(dataset, kinds, config.evaluation, config.seed, [count])
     names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
     return {name: probed[name] for name in [*names, "class_accuracies"]}
 

@@ -21,11 +21,8 @@ class EvaluatedClients(NamedTuple):
 
     def take(self, positions: Sequence[int]) -> "EvaluatedClients":
         """The clients at some positions."""
-        return EvaluatedClients(
-            [self.clients[i] for i in positions],
-            [self.trained_rounds[i] for i in positions],
-            [self.classes[i] for i in positions],
-        )
+        columns: Any = ([column[i] for i in positions] for column in self)
+        return EvaluatedClients(*columns)
 
 
 def over_clients(

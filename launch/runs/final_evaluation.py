@@ -78,22 +78,18 @@ class Evaluation(NamedTuple):
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
         """Entries of `result.json` by linear probes, or by a supervised model's classifier."""
-        dataset, config = self.dataset, self.config
+        dataset, own, seed = self.dataset, self.config.evaluation, self.config.seed
         if model.classes:
-            size = config.model.view_size
-            return probing.classifier_results(
-                dataset, model, weights, self.train_images, size, config.evaluation
-            )
-        untrained = functools.partial(encode, model.random_init(config.seed))
-        trained = functools.partial(encode, weights)
-        initial, has_start = None, isinstance(model, DualEncoder) and model.initial is not None
+            size = self.config.model.view_size
+            return probing.classifier_results(dataset, model, weights, self.train_images, size, own)
+        has_start = isinstance(model, DualEncoder) and model.initial is not None
         if isinstance(model, DualEncoder) and model.brings_weights:
             baselines, has_start = probing.without_random_encoder(baselines), True
-        if has_start:
-            initial = functools.partial(encode, model.init(config.seed))
-        return probing.probe(
-            dataset, trained, untrained, baselines, config.evaluation, config.seed, initial
-        )
+        trained = functools.partial(encode, weights)
+        untrained = functools.partial(encode, model.random_init(seed))
+        initial = functools.partial(encode, model.init(seed)) if has_start else None
+        kinds = probing.feature_kinds(trained, untrained, baselines, initial)
+        return probing.linear_probes(dataset, kinds, own, seed)
 
 
 class Evaluated(NamedTuple):
