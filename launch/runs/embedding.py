@@ -33,9 +33,7 @@ def embed(config: EmbedConfig) -> None:
         raise ConfigurationError("--data_dir is missing: name a folder of images")
     folder = pathlib.Path(config.data_dir)
     name = folder.resolve().name
-    output = output_folder.choose(config.output.output_dir, f"embed-{name}")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ConfigurationError(f"--output_dir={output} is not empty: name a new folder")
+    output = output_folder.choose_empty(config.output.output_dir, f"embed-{name}")
     loaded = _load_encoder(config.run)
     found = _list_images(as_run(config))
     _check_channels(loaded, found, config.run)
