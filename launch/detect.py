@@ -32,7 +32,11 @@ def main(config: DetectConfig) -> None:
             print(f"hparam {line}")
         return
     starts = _check_flags(config)
-    _check_extra()
+    try:
+        for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
+            importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError("launch.detect", "detection", error) from error
     from datasets import coco_folder
     from launch.outputs import detection_plots
     from launch.probes import detection
@@ -93,14 +97,6 @@ def _check_flags(config: DetectConfig) -> list[str]:
     if "supervised" in starts and not config.supervised_run:
         raise ConfigurationError("--starts=supervised needs --supervised_run=RUN")
     return starts
-
-
-def _check_extra() -> None:
-    try:
-        for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
-            importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError("launch.detect", "detection", error) from error
 
 
 def _start_weights(starts: list[str], config: DetectConfig):

@@ -118,9 +118,8 @@ def modules(package: str) -> list[str]:
 
 def drop_aliases(module: Any) -> None:
     """Removes Python's own texts of fields, "Alias for field number 0", from named tuples."""
-    for value in vars(module).values():
-        if not (isinstance(value, type) and issubclass(value, tuple)):
-            continue
+    tuples = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, tuple))
+    for value in tuples:
         for name in getattr(value, "_fields", ()):
             field = vars(value).get(name)
             if str(getattr(field, "__doc__", "")).startswith("Alias for field number"):
@@ -131,14 +130,12 @@ def _write_pages(app):
     """Writes a reference page for each package that has modules."""
     target = pathlib.Path(app.srcdir) / "reference"
     pages: dict[str, list[str]] = {}
-    for package in _PACKAGES:
-        for name in modules(package):
-            parts = name.split(".")
-            module = importlib.import_module(name)
-            drop_aliases(module)
-            is_package = len(parts) > 2 or hasattr(module, "__path__")
-            page = ".".join(parts[:2]) if is_package else parts[0]
-            pages.setdefault(page, []).append(name)
+    for name in (name for package in _PACKAGES for name in modules(package)):
+        parts, module = name.split("."), importlib.import_module(name)
+        drop_aliases(module)
+        is_package = len(parts) > 2 or hasattr(module, "__path__")
+        page = ".".join(parts[:2]) if is_package else parts[0]
+        pages.setdefault(page, []).append(name)
     for page, names in pages.items():
         lines = [page, "=" * len(page), ""]
         for name in names:

@@ -75,9 +75,9 @@ def open_run(
 
 
 def _write_config(path: pathlib.Path, content: dict[str, Any], data: Mapping[str, str]) -> None:
-    content |= {"folder": str(path.parent.resolve())} | (
-        {"data_digests": dict(data)} if data else {}
-    )
+    content["folder"] = str(path.parent.resolve())
+    if data:
+        content["data_digests"] = dict(data)
     write_json(path, content | {"digest": same_run.digest(content)})
 
 
@@ -104,9 +104,8 @@ def _update_config(
 
 def commands_to_resume() -> list[str]:
     """The commands that continue the runs in the folders that this process has locked."""
-    return [
-        resume_command(folder) for folder, _ in _locked.values() if "script" in read_flags(folder)
-    ]
+    folders = [folder for folder, _ in _locked.values()]
+    return [resume_command(folder) for folder in folders if "script" in read_flags(folder)]
 
 
 def moved() -> list[pathlib.Path]:
@@ -293,12 +292,9 @@ def seed_runs(folder: pathlib.Path) -> dict[int, pathlib.Path]:
     """The runs of `--seeds` in a folder, by seed, in order; none if the folder is a run itself."""
     if (folder / "config.json").exists():
         return {}
-    found = {}
-    for path in folder.glob(f"{_OF_SEED}*/config.json"):
-        seed = path.parent.name.removeprefix(_OF_SEED)
-        if seed.isdecimal():
-            found[int(seed)] = path.parent
-    return dict(sorted(found.items()))
+    paths = [path.parent for path in folder.glob(f"{_OF_SEED}*/config.json")]
+    seeds = {path.name.removeprefix(_OF_SEED): path for path in paths}
+    return dict(sorted((int(seed), path) for seed, path in seeds.items() if seed.isdecimal()))
 
 
 def of_seed(folder: pathlib.Path, seed: int) -> pathlib.Path:

@@ -12,10 +12,11 @@ from datasets.image_dataset import ImageDataset, Split
 from launch.options import data, resuming, settings
 from launch.options.script_configs import VisualizeConfig
 from launch.outputs import feature_plots, output_folder, run_folder
+from launch.pages import image_samples
 from tff_ssl.analysis import feature_maps, weight_distances
 from tff_ssl.deployment import saved_model
 from tff_ssl.deployment.saved_model import LoadedEncoder
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import features, labels
 from tff_ssl.losses import cka, cosine
 from tff_ssl.models.dual_encoder import Weights
@@ -91,9 +92,7 @@ def _named_folders(encoders: Sequence[str]) -> Folders:
             raise ConfigurationError(f"--encoders has two encoders called {name}")
         folders[name] = pathlib.Path(folder)
     if len(folders) < 2:
-        raise ConfigurationError(
-            f"--encoders needs two encoders or more; got {next(iter(folders))}"
-        )
+        raise ConfigurationError(f"--encoders needs two encoders or more; got {name}")
     return folders
 
 
@@ -111,15 +110,11 @@ def folders_of_run(run: pathlib.Path) -> Folders:
 
 
 def _load(folders: Folders, config: VisualizeConfig) -> dict[str, LoadedEncoder]:
-    loaded = {}
+    loaded, flag = {}, "--run" if config.run else "--encoders"
     for name, folder in folders.items():
-        try:
-            loaded[name] = saved_model.load_encoder(
-                run_folder.encoder_of(folder), config.run_saved_model_graph
-            )
-        except ConfigurationError as error:
-            flag = "--run" if config.run else "--encoders"
-            raise ConfigurationError(f"{flag}: {name}: {error}") from error
+        path = run_folder.encoder_of(folder)
+        with naming(f"{flag}: {name}"):
+            loaded[name] = saved_model.load_encoder(path, config.run_saved_model_graph)
     return loaded
 
 
@@ -130,13 +125,10 @@ def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
         raise ConfigurationError(
             f"--images={config.images}: --dataset={dataset.name} has {len(split)} such images"
         )
+    labelled = int(np.count_nonzero(split.labels >= 0))
+    count = min(config.max_images, labelled if labelled > 1 else len(split))
     rng = np.random.default_rng(config.seed)
-    labelled = np.flatnonzero(split.labels >= 0)
-    candidates = labelled if len(labelled) > 1 else np.arange(len(split))
-    count = min(config.max_images, len(candidates))
-    if len(labelled) > 1 and count >= len(np.unique(split.labels[labelled])):
-        return split.take(labels.draw_labels(split.labels, rng, total=count, even=True))
-    return split.take(np.sort(rng.choice(candidates, count, replace=False)))
+    return split.take(image_samples.evenly_drawn(split, count, rng))
 
 
 def _encode(
@@ -145,10 +137,8 @@ def _encode(
     """Applies the encoders to the images; with `skips_unlike`, leaves out other feature spaces."""
     encoders: list[Encoder] = []
     for name, encoder in loaded.items():
-        try:
+        with naming(f"encoder {name}"):
             h = labels.finite_features(name, features.extract(encoder, images.images))
-        except ValueError as error:
-            raise ConfigurationError(f"encoder {name}: {error}") from error
         if encoders and h.shape[1] != encoders[0].features.shape[1]:
             unlike = (
                 f"encoder {name} has {h.shape[1]} features and {encoders[0].name} has "
@@ -166,10 +156,8 @@ def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
     """The entry of a pair in `visualize.json`; without distances if the structures differ."""
     weights: dict[str, Any]
     try:
-        weights = {
-            "weights": _distances(a, b, "trainable"),
-            "moving_averages": _distances(a, b, "non_trainable"),
-        }
+        kinds = {"weights": "trainable", "moving_averages": "non_trainable"}
+        weights = {key: _distances(a, b, kind) for key, kind in kinds.items()}
     except ConfigurationError as error:
         weights = {"weights": None, "moving_averages": None, "structures_differ": str(error)}
     return {

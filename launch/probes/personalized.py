@@ -101,10 +101,9 @@ def over_architectures(
     for encoder in dict.fromkeys(encoders):
         same = [i for i, name in enumerate(encoders) if name == encoder]
         of_encoder = over_clients([results[i] for i in same], evaluated.take(same))
-        entries += [
-            entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
-            for entry in of_encoder
-        ]
+        for entry in of_encoder:
+            protocol = f"{entry['protocol']}_{encoder}"
+            entries.append(entry | {"protocol": protocol, "encoder": encoder})
     return entries
 
 

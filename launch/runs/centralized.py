@@ -15,7 +15,7 @@ from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import runtimes, training
 from launch.runs.final_evaluation import Restored
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import labels
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
@@ -85,14 +85,9 @@ def _build(
     """
     train_images = _training_images(dataset, config)
     config, train_images, batches, images = _choose_batches(dataset, train_images, config)
-    model = model_options.build_model(
-        dataset,
-        config.model,
-        config.objective,
-        xla=config.runtime.xla,
-        seed=config.seed,
-    )
-    model = pretrained.start(model, config.model, config.seed)
+    seed, xla = config.seed, config.runtime.xla
+    model = model_options.build_model(dataset, config.model, config.objective, xla=xla, seed=seed)
+    model = pretrained.start(model, config.model, seed)
     simulation = _build_simulation(train_images, batches, model, values, config)
     return config, model, simulation, batches, images
 
@@ -133,12 +128,9 @@ def _training_images(dataset: ImageDataset, config: RunConfig) -> Split:
         if len(labelled) == 0:
             raise ConfigurationError(f"--dataset={dataset.name} has no labels to train with")
         return dataset.train.take(labelled)
-    try:
+    with naming("--train_labels"):
         rng = np.random.default_rng([config.seed, 0])
-        chosen = labels.draw_labels(dataset.train.labels, rng, total=count)
-    except ValueError as error:
-        raise ConfigurationError(f"--train_labels: {error}") from error
-    return dataset.train.take(chosen)
+        return dataset.train.take(labels.draw_labels(dataset.train.labels, rng, total=count))
 
 
 def _choose_batches(

@@ -152,9 +152,7 @@ def _results(
     results = probing.linear_probes(dataset, kinds, config.evaluation, seed)
     if not results:
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
-    return [
-        result | {"protocol": result["protocol"].replace("linear", protocol)} for result in results
-    ]
+    return [one | {"protocol": one["protocol"].replace("linear", protocol)} for one in results]
 
 
 def _check_architecture(

@@ -34,7 +34,6 @@ from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
-from tff_ssl.reporting import checked_files
 from tff_ssl.runtime import ray_cluster, ray_nodes, start
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
@@ -120,7 +119,10 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
         folder, settings.to_json(config), config.given, config.output.resume,
         partition_record.data_digests(dataset, clients.indices, clients.server_images),
     )  # fmt: skip
-    _record_partition(clients, folder, config.output.resume)
+    indices, classes = clients.indices, clients.dataset.class_names
+    # The run's page draws the clients from this file.
+    record = partition_record.describe_clients(clients.dataset.train, indices, classes)
+    run_folder.write_json(folder / "partition.json", record)
     while True:
         try:
             return train(built, planned, dataset, folder, runtime)
@@ -149,23 +151,6 @@ def _train_and_evaluate(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
             client_models, clients.images,
         )  # fmt: skip
-
-
-def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
-    """Writes `partition.json`, from which the run's page draws the clients."""
-    path, train = folder / "partition.json", clients.dataset.train
-    before = checked_files.read_json(path, {str: object}) if resume and path.exists() else {}
-    if (before := before.get("digest")) is not None:  # A run of an earlier release.
-        digest = partition_record.digest(train, clients.indices, clients.server_images)
-        if before != digest:
-            # Otherwise the states that clients keep would belong to other clients' images.
-            raise ConfigurationError(
-                f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
-                f"them, have changed since {folder} started: put them back, or start anew in "
-                "another --output_dir"
-            )
-    record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
-    run_folder.write_json(path, record)
 
 
 def load(config: RunConfig) -> ImageDataset:
@@ -212,14 +197,9 @@ def build(chosen: Chosen, dataset: ImageDataset, batched: bool = True) -> Built:
         of_run = clients.population.models[clients.population.model_of_client[evaluated]]
         config = settings.replace(config, encoder=of_run.encoder)
     chosen = chosen._replace(config=config)
+    part = _participation(setting)
     model, algorithm = algorithm_options.build(
-        chosen,
-        dataset,
-        aggregation.arguments,
-        clients.population,
-        _participation(setting),
-        sizes,
-        batched,
+        chosen, dataset, aggregation.arguments, clients.population, part, sizes, batched
     )
     return Built(chosen, clients, setting, aggregation, model, algorithm)
 

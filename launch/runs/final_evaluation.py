@@ -182,11 +182,9 @@ def over_clients(
     train: Split,
 ) -> list[dict[str, Any]]:
     """Entries of `result.json` over the evaluated clients, and over each architecture."""
-    evaluated = personalized.EvaluatedClients(
-        clients,
-        [int(trained_rounds[client]) for client in clients],
-        [_classes(train, client_models.images[client]) for client in clients],
-    )
+    rounds = [int(trained_rounds[client]) for client in clients]
+    classes = [_classes(train, client_models.images[client]) for client in clients]
+    evaluated = personalized.EvaluatedClients(clients, rounds, classes)
     entries = personalized.over_clients(results, evaluated)
     if client_models.models:
         encoders = [client_models.models[client].encoder_name for client in clients]

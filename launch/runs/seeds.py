@@ -26,9 +26,8 @@ _OF_COMMAND = {"seeds", "seed", "output_dir", "resume", "list"}
 def train(config: RunConfig) -> None:
     """Trains a run for each seed with the script of the configuration, and summarizes them."""
     seeds = check(config)
-    folder = output_folder.choose(
-        config.output.output_dir, f"{config.script}-{config.data.dataset}"
-    )
+    name = f"{config.script}-{config.data.dataset}"
+    folder = output_folder.choose(config.output.output_dir, name)
     _check_folder(folder, config.output.resume)
     given = resuming.without_request(sys.argv[1:])
     to_continue = commands.module(
@@ -83,12 +82,11 @@ def evaluate(config: EvaluateConfig) -> None:
     if runs and all(outputs[seed] == runs[seed] for seed in seeds):
         page = _compare([runs[seed] for seed in seeds], folder)
     else:
-        files = {
-            f"seed {seed}": run_files.of_evaluation(
-                runs.get(seed, run), outputs[seed], settings.flat(config) | {"seed": seed}
-            )
-            for seed in seeds
-        }
+        files = {}
+        for seed in seeds:
+            flags = settings.flat(config) | {"seed": seed}
+            evaluated = run_files.of_evaluation(runs.get(seed, run), outputs[seed], flags)
+            files[f"seed {seed}"] = evaluated
         page = comparison_page.write(files, folder, dict.fromkeys(files))
     print(f"wrote {page} (open it in a browser)")
 
@@ -158,9 +156,8 @@ def _end(seed: int, code: int, to_continue: str = "") -> None:
 
 def _summarize(folders: Mapping[int, pathlib.Path], output: pathlib.Path) -> None:
     """Prints mean and deviation of all results in the folders of the seeds; `summary.csv`."""
-    found = over_seeds.collect(
-        {seed: records.entries(records.read_results(run)) for seed, run in folders.items()}
-    )
+    results = {seed: records.read_results(run) for seed, run in folders.items()}
+    found = over_seeds.collect({seed: records.entries(one) for seed, one in results.items()})
     rows = [summary_row(one, figures) for one, figures in found.items()]
     print(f"\n{result_text.format_seeds(list(folders), found)}\n")
     path = whole_files.write(output / "summary.csv", tables.as_csv(rows))

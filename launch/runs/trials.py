@@ -188,7 +188,7 @@ def scores_by_value(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str
     return {
         parameter: by_algorithm
         for parameter, by_algorithm in found.items()
-        if len({value for by_value in by_algorithm.values() for value in by_value}) > 1
+        if len(set().union(*by_algorithm.values())) > 1
     }
 
 
