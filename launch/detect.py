@@ -59,12 +59,10 @@ def main(config: DetectConfig) -> None:
     network = MaskRCNN(encoder, len(train.class_names), values, config.seed)
     _announce(network, encoder, data, starts, folder, values, config)
     training = detection.build_training(network, weights[starts[0]], data, values, config)
-    results = {
-        name: detection.fine_tune(
-            name, training.starting_from(weights[name]), network, data, folder, config
-        )
-        for name in starts
-    }
+    results = {}
+    for name in starts:
+        own = training.starting_from(weights[name])
+        results[name] = detection.fine_tune(name, own, network, data, folder, config)
     run_folder.write_json(folder / "result.json", [_result(results, encoder, data, config)])
     detection_plots.draw_curves(folder, starts, folder / "curves.png")
     print(

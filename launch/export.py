@@ -281,6 +281,8 @@ def _measure(
     converted: dict[str, Converted], dataset, config: ExportConfig
 ) -> list[dict[str, Any]]:
     """Size, latency, difference of the features and accuracy of the encoder and every file."""
+    from launch.probes import probing
+
     source = dataset.test if len(dataset.test) else dataset.train
     images = source.images[:_COMPARED_IMAGES]
     expected = _in_batches(converted["encoder"].encode, images)
@@ -301,33 +303,19 @@ def _measure(
                 "probe": [],
             }
         )
-    for scores in _probe(converted, dataset, config):
+    kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
+    for probed in probing.linear_probes(dataset, kinds, config.evaluation, config.seed):
+        about = {key: probed[key] for key in ("protocol", "labels", "labels_per_class")}
+        scores = {"encoder": probed, **probed["baselines"]}
         for result in results:
-            result["probe"].append(scores[result["name"]])
+            own = {key: scores[result["name"]][key] for key in ("accuracy", "accuracy_std")}
+            result["probe"].append(about | own)
     return results
 
 
 def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
     starts = range(0, len(images), _BATCH)
     return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
-
-
-def _probe(
-    converted: dict[str, Converted], dataset, config: ExportConfig
-) -> list[dict[str, dict[str, Any]]]:
-    """Linear probes of all features on the same labels: name -> accuracy, for each result."""
-    from launch.probes import probing
-
-    kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
-    results = probing.linear_probes(dataset, kinds, config.evaluation, config.seed)
-    of_labels, of_scores = ("protocol", "labels", "labels_per_class"), ("accuracy", "accuracy_std")
-    return [
-        {
-            name: {key: result[key] for key in of_labels} | {key: scores[key] for key in of_scores}
-            for name, scores in {"encoder": result, **result["baselines"]}.items()
-        }
-        for result in results
-    ]
 
 
 def _table(results: list[dict[str, Any]]) -> str:

@@ -69,7 +69,8 @@ def main(config: SweepConfig) -> None:
     seeds = _check(config)
     chosen, notes = _choose_trials(config)
     folder = output_folder.choose(config.output.output_dir, f"sweep-{config.data.dataset}")
-    flags = _shared_flags(config)
+    flags = [f"--flagfile={path}" for path in presets.files(sys.argv[1:])]
+    flags += resuming.as_arguments(config, config.given - _OWN)
     _claim(folder, flags)
     every = [(trial, seed) for trial in chosen for seed in seeds]
     pending = [
@@ -126,12 +127,6 @@ def _choose_trials(config: SweepConfig) -> tuple[list[Trial], list[str]]:
     grid = trials.parse_grid(presets.given(sys.argv[1:], "hparam"))
     drawn = config.trials if config.search == "random" else None
     return trials.choose(algorithms, grid, drawn, config.sweep_seed)
-
-
-def _shared_flags(config: SweepConfig) -> list[str]:
-    """The flags of `pretrain` that all trials share."""
-    files = [f"--flagfile={path}" for path in presets.files(sys.argv[1:])]
-    return [*files, *resuming.as_arguments(config, config.given - _OWN)]
 
 
 def _claim(folder: pathlib.Path, flags: Sequence[str]) -> None:

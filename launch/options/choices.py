@@ -90,10 +90,8 @@ def _describe_encoder(name: str) -> str:
 
 def _describe_views(policy: ViewPolicy) -> str:
     """The random steps of a policy that change something."""
-    defaults = ViewPolicy()
-    steps = [
-        word for name, word in _STEPS.items() if getattr(policy, name) != getattr(defaults, name)
-    ]
+    own, default = vars(policy), vars(ViewPolicy())
+    steps = [word for name, word in _STEPS.items() if own[name] != default[name]]
     if policy.jitter:
         steps.append(f"colour jitter (brightness {policy.brightness})")
     return ", ".join(steps) or "the image as it is"

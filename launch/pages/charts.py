@@ -149,10 +149,8 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
             lines = [line for panel in panels if (panel.title, panel.x_label) == (title, x_label)
                      for line in panel.lines.values() if len(line)]  # fmt: skip
             for points in lines[:1]:
-                marker = "." if len(points) < 40 else None
-                axes.plot(
-                    *points.T, color=_run_colour(number), marker=marker, label=glyphs.label(name)
-                )
+                marker, colour = "." if len(points) < 40 else None, _run_colour(number)
+                axes.plot(*points.T, color=colour, marker=marker, label=glyphs.label(name))
                 drawn.append(points)
         if not drawn:
             continue

@@ -74,7 +74,22 @@ def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> 
         "pca_explained_variance": plane.explained_variance,
         "pairs": pairs,
     }
-    written = _write(output, report, encoders, plane, images, dataset.class_names, images_text)
+    title = (
+        f"Features of {images_text}: PCA to {plane.components} dimensions "
+        f"({plane.explained_variance:.0%} of the variance), then t-SNE"
+    )
+    parts = np.split(plane.points, len(encoders))
+    points = {encoder.name: part for encoder, part in zip(encoders, parts, strict=True)}
+    output.mkdir(parents=True, exist_ok=True)
+    written = [output / "features.png"]
+    feature_plots.draw_features(points, images.labels, dataset.class_names, written[0], title)
+    first = encoders[0].name
+    with_first = [pair for pair in pairs if pair["encoders"][0] == first and pair["weights"]]
+    if with_first:
+        written.append(output / "distances.png")
+        feature_plots.draw_distances(with_first, written[-1])
+    written.append(output / "visualize.json")
+    run_folder.write_json(written[-1], report)
     _print_table(pairs)
     for path in written:
         print(f"wrote {path}")
@@ -174,33 +189,6 @@ def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
     layers = weight_distances.layer_distances(getattr(a.weights, kind), getattr(b.weights, kind))
     by_name = dict(zip(names, layers.tolist(), strict=True))
     return {"distance": float(layers.sum()), "layers": by_name}
-
-
-def _write(
-    folder: pathlib.Path,
-    report: dict[str, Any],
-    encoders: list[Encoder],
-    plane: feature_maps.FeatureMap,
-    images: Split,
-    classes: Sequence[str],
-    images_text: str,
-) -> list[pathlib.Path]:
-    """Writes the files and returns their paths; `images_text` describes the images in a title."""
-    parts = np.split(plane.points, len(encoders))
-    points = {encoder.name: part for encoder, part in zip(encoders, parts, strict=True)}
-    title = (
-        f"Features of {images_text}: PCA to {plane.components} dimensions "
-        f"({plane.explained_variance:.0%} of the variance), then t-SNE"
-    )
-    first, pairs = encoders[0].name, report["pairs"]
-    with_first = [pair for pair in pairs if pair["encoders"][0] == first and pair["weights"]]
-    folder.mkdir(parents=True, exist_ok=True)
-    feature_plots.draw_features(points, images.labels, classes, folder / "features.png", title)
-    if with_first:
-        feature_plots.draw_distances(with_first, folder / "distances.png")
-    run_folder.write_json(folder / "visualize.json", report)
-    names = ["features.png", *(["distances.png"] if with_first else []), "visualize.json"]
-    return [folder / name for name in names]
 
 
 def _print_table(pairs: list[dict[str, Any]]) -> None:

@@ -173,32 +173,33 @@ def thumbnail(image: np.ndarray) -> bytes:
 
     `image` is uint8 [h, w, c]; of other numbers of channels than 1, 3 and 4, the first is shown.
     """
-    picture = _picture(image)
-    side = max(picture.size)
+    shown = picture(image)
+    side = max(shown.size)
     if side < _SMALLEST:
-        picture = ImageOps.scale(picture, -(-_SMALLEST // side), Image.Resampling.NEAREST)
+        shown = ImageOps.scale(shown, -(-_SMALLEST // side), Image.Resampling.NEAREST)
     elif side > _LARGEST:
-        picture.thumbnail((_LARGEST, _LARGEST))
+        shown.thumbnail((_LARGEST, _LARGEST))
     buffer = io.BytesIO()
-    if side < _SMALLEST or picture.mode == "RGBA":
-        picture.save(buffer, "png", optimize=True)
+    if side < _SMALLEST or shown.mode == "RGBA":
+        shown.save(buffer, "png", optimize=True)
     else:
-        picture.save(buffer, "jpeg", quality=88)
+        shown.save(buffer, "jpeg", quality=88)
     return buffer.getvalue()
 
 
 def small_jpeg(image: np.ndarray, side: int) -> bytes:
     """A JPEG of an image, uint8 [h, w, c], shrunk to `side` pixels; pages enlarge smaller ones."""
-    picture = _picture(image)
-    if picture.mode == "RGBA":
-        picture = picture.convert("RGB")
-    picture.thumbnail((side, side))
+    shown = picture(image)
+    if shown.mode == "RGBA":
+        shown = shown.convert("RGB")
+    shown.thumbnail((side, side))
     buffer = io.BytesIO()
-    picture.save(buffer, "jpeg", quality=75)
+    shown.save(buffer, "jpeg", quality=75)
     return buffer.getvalue()
 
 
-def _picture(image: np.ndarray) -> Image.Image:
+def picture(image: np.ndarray) -> Image.Image:
+    """The image as one of Pillow: of other numbers of channels than 3 and 4, the first."""
     if image.shape[-1] not in (3, 4):
         image = image[..., 0]
     return Image.fromarray(image)

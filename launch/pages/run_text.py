@@ -91,18 +91,13 @@ def _accuracies(run: RunFiles) -> list[str]:
             ]
             against = f" (against {' and '.join(others)})" if others else ""
             classifier = _PROTOCOLS.get(protocol, protocol.capitalize())
+            number = f"{result['test_examples']:,} " if "test_examples" in result else ""
+            kind = "cases" if result.get("per_case", run.is_per_case) else "images"
             sentences.append(
                 f"{classifier} with {charts.labels_text(result)} gets "
-                f"{100 * result['accuracy']:.1f} % of the {_tested(run, result)} right{against}."
+                f"{100 * result['accuracy']:.1f} % of the {number}test {kind} right{against}."
             )
     return sentences
-
-
-def _tested(run: RunFiles, result: Mapping[str, Any]) -> str:
-    """The images or cases of an accuracy, such as `1,494 test cases`."""
-    per_case = result.get("per_case", run.is_per_case)
-    number = f"{result['test_examples']:,} " if "test_examples" in result else ""
-    return f"{number}test {'cases' if per_case else 'images'}"
 
 
 def _encodings(run: RunFiles) -> list[str]:

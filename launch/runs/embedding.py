@@ -186,7 +186,6 @@ def _classes(overview: Overview) -> str:
 
 
 def _add_files(page: Page) -> None:
-    """Adds a section on the files beside the page."""
     page.add_section("Files")
     page.add_paragraph(
         f"{_CSV} has a row for each image, and {_NPZ} these arrays, in the order of the rows. "

@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,7 +146,17 @@ def _train_and_evaluate(
     _announce(built, run, folder, runtime)
     pictures = run.draw(folder, config.algorithm.algorithm)
     with simulate(built, run, folder, runtime) as simulation:
-        fields = _result_fields(clients, config) | run.result_fields() | built.aggregation.result
+        images = sum(map(len, clients.indices))
+        fields = {
+            "algorithm": config.algorithm.algorithm,
+            "objective": config.objective,
+            "rounds": config.rounds,
+            "clients": len(clients.indices),
+            "skipped_clients": clients.skipped,
+            "train_images": images,
+            "examples_left_out": len(clients.dataset.train) - images,
+        }
+        fields |= run.result_fields() | built.aggregation.result
         training.train_and_probe(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
             client_models, clients.images,
@@ -265,19 +275,6 @@ def _check_client_models(built: Built) -> None:
         raise ConfigurationError(f"--personalized_clients={wanted}: {there_are}")
     if entry.min_clients(values) > num_clients:
         raise ConfigurationError(f"--hparam=clusters={values.clusters}: {there_are}")
-
-
-def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
-    images = sum(map(len, clients.indices))
-    return {
-        "algorithm": config.algorithm.algorithm,
-        "objective": config.objective,
-        "rounds": config.rounds,
-        "clients": len(clients.indices),
-        "skipped_clients": clients.skipped,
-        "train_images": images,
-        "examples_left_out": len(clients.dataset.train) - images,
-    }
 
 
 @contextlib.contextmanager

@@ -165,15 +165,6 @@ def _evaluate_client(
     return Evaluated(name, model, weights, entries)
 
 
-def local_distances(
-    simulation: Simulation, state: Any, clients: Sequence[int], model: Model, weights: Weights
-) -> dict[str, float]:
-    """Distances of clients' models after local training, if kept, also to the global `weights`."""
-    kept = [simulation.local_weights(state, client) for client in clients]
-    encoders = [model.without_heads(w)[1].trainable for w in (weights, *kept) if w is not None]
-    return personalized.local_distances(encoders[0], encoders[1:])
-
-
 def over_clients(
     results: Sequence[list[dict[str, Any]]],
     clients: Sequence[int],
