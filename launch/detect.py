@@ -16,7 +16,7 @@ from typing import Any
 
 from launch.options import app, hyperparameters, settings
 from launch.options.script_configs import DetectConfig
-from launch.outputs import output_folder, run_folder
+from launch.outputs import output_folder, run_folder, tables
 from tff_ssl.errors import ConfigurationError, MissingExtraError
 
 _STARTS = ("pretrained", "untrained", "supervised")
@@ -180,18 +180,16 @@ def _result(results: dict[str, dict], encoder, data, config: DetectConfig) -> di
 
 
 def _table(results: dict[str, dict[str, Any]]) -> str:
-    columns = {
-        "box AP": "box_ap", "AP50": "box_ap50", "AP75": "box_ap75", "mask AP": "mask_ap",
-        "AP50 ": "mask_ap50", "AP75 ": "mask_ap75", "train box AP": "train_box_ap",
-        "train mask AP": "train_mask_ap",
-    }  # fmt: skip
-    width = max(len(name) for name in (*results, "start"))
-    lines = [f"{'start':{width}}  " + "  ".join(columns) + "  loss"]
+    keys = (
+        "box_ap", "box_ap50", "box_ap75", "mask_ap", "mask_ap50", "mask_ap75", "train_box_ap",
+        "train_mask_ap",
+    )  # fmt: skip
+    titles = ["box AP", "AP50", "AP75", "mask AP", "AP50", "AP75", "train box AP", "train mask AP"]
+    rows = [["start", *titles, "loss"]]
     for name, result in results.items():
-        cells = [f"{100 * result[key]:{len(title)}.1f}" for title, key in columns.items()]
         loss = f"{result['first_loss']:.2f} -> {result['last_loss']:.2f}"
-        lines.append(f"{name:{width}}  " + "  ".join(cells) + f"  {loss}")
-    return "\n".join(lines)
+        rows.append([name, *(f"{100 * result[key]:.1f}" for key in keys), loss])
+    return tables.aligned(rows)
 
 
 SCRIPT = app.Script("detect", main, DetectConfig, resumes=True)

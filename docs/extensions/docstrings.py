@@ -27,16 +27,11 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
     result: list[str] = []
     base, in_block, in_section, in_code = 0, False, False, False
     for line in lines:
-        indent = len(line) - len(line.lstrip())
-        text = line.strip()
-        if not text:
-            result.append("")
-            in_code = False
-            continue
-        if text.startswith((">>> ", "... ")):  # Code, which ends with a blank line.
-            in_code = True
-        if in_code:
-            result.append(line)
+        indent, text = len(line) - len(line.lstrip()), line.strip()
+        # A blank line ends code.
+        in_code = bool(text) and (in_code or text.startswith((">>> ", "... ")))
+        if in_code or not text:
+            result.append(line if text else "")
             continue
         if indent == 0:
             in_section = bool(_SECTION.match(text))
@@ -53,10 +48,8 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
         if in_block and result and result[-1]:
             result.append("")
         in_block = False
-        item = _ITEM.match(text)
-        if indent < base:
-            base = indent
-        if item:
+        base = min(base, indent)
+        if item := _ITEM.match(text):
             previous = result[-1] if result else ""
             continues = _ITEM.match(previous.lstrip()) or previous.startswith(" ")
             if previous and base == 0 and not continues:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import data, resuming, settings
 from launch.options.script_configs import VisualizeConfig
-from launch.outputs import feature_plots, output_folder, run_folder
+from launch.outputs import feature_plots, output_folder, run_folder, tables
 from launch.pages import image_samples
 from tff_ssl.analysis import feature_maps, weight_distances
 from tff_ssl.deployment import saved_model
@@ -193,22 +193,19 @@ def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
 
 def _print_table(pairs: list[dict[str, Any]]) -> None:
     """Prints a row for each pair, and why a pair has no distances."""
-    titles = [", ".join(pair["encoders"]) for pair in pairs]
-    width = max(map(len, titles)) + 2
-    print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
-    for title, pair in zip(titles, pairs, strict=True):
+    rows, unlike = [["", "d_w", "moving averages", "linear CKA", "mean cosine"]], []
+    for pair in pairs:
+        title = ", ".join(pair["encoders"])
         # A dash if there are no such weights, or the structures differ.
-        weights, moving = (
+        distances = (
             f"{pair[kind]['distance']:.4f}" if pair[kind] and pair[kind]["layers"] else "-"
             for kind in ("weights", "moving_averages")
         )
-        print(
-            f"{title:{width}}{weights:>12}{moving:>18}{pair['linear_cka']:13.4f}"
-            f"{pair['mean_cosine']:13.4f}"
-        )
-    unlike = [(t, p) for t, p in zip(titles, pairs, strict=True) if "structures_differ" in p]
+        rows.append([title, *distances, *(f"{pair[k]:.4f}" for k in ("linear_cka", "mean_cosine"))])
+        if "structures_differ" in pair:
+            unlike.append(f"{title}: {pair['structures_differ']}")
+    print(f"\n{tables.aligned(rows)}")
     if unlike:
-        title, pair = unlike[0]
         more = f"; likewise {len(unlike) - 1} more" if len(unlike) > 1 else ""
-        print(f"no distances between unlike structures: {title}: {pair['structures_differ']}{more}")
+        print(f"no distances between unlike structures: {unlike[0]}{more}")
     print()

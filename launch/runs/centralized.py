@@ -88,7 +88,16 @@ def _build(
     seed, xla = config.seed, config.runtime.xla
     model = model_options.build_model(dataset, config.model, config.objective, xla=xla, seed=seed)
     model = pretrained.start(model, config.model, seed)
-    simulation = _build_simulation(train_images, batches, model, values, config)
+    two_views = model_options.two_views(config.model, seed)
+    try:
+        simulation = centralized.Centralized(
+            config.objective, model, two_views, train_images.images, train_images.example_ids,
+            batches, config.rounds, values, train_images.labels, seed,
+        )  # fmt: skip
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Raised by an optimizer or a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error
     return config, model, simulation, batches, images
 
 
@@ -162,18 +171,3 @@ def _choose_batches(
         return np.concatenate([clients[client] for client in np.sort(cohorts(step))])
 
     return config, train_images, batches_of_cohorts, sum(map(len, clients))
-
-
-def _build_simulation(
-    train_images: Split, batches: Batches, model: Model, values: Any, config: RunConfig
-) -> centralized.Centralized:
-    two_views = model_options.two_views(config.model, config.seed)
-    try:
-        return centralized.Centralized(
-            config.objective, model, two_views, train_images.images, train_images.example_ids,
-            batches, config.rounds, values, train_images.labels, config.seed,
-        )  # fmt: skip
-    except ConfigurationError:
-        raise
-    except ValueError as error:  # Raised by an optimizer or a schedule.
-        raise ConfigurationError(f"--hparam: {error}") from error

@@ -40,8 +40,10 @@ def train(config: RunConfig) -> None:
     print(f"{_listed(seeds)}, one after another; results go to {folder}/", flush=True)
     for number, seed in enumerate(seeds, 1):
         run = run_folder.of_seed(folder, seed)
-        print(f"\n[{number}/{len(seeds)}] seed {seed}{_state(run, config)}", flush=True)
-        if is_finished(run, config):
+        finished, begun = is_finished(run, config), (run / "config.json").exists()
+        state = ": done before" if finished else ": continues" if begun else ""
+        print(f"\n[{number}/{len(seeds)}] seed {seed}{state}", flush=True)
+        if finished:
             continue
         try:
             code = scripts.show_script([config.script, *_arguments(run, seed, config, given)])
@@ -127,12 +129,6 @@ def _check_folder(folder: pathlib.Path, resume: bool) -> None:
 
 def _listed(seeds: Sequence[int] | Mapping[int, Any]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
-def _state(run: pathlib.Path, config: RunConfig) -> str:
-    if is_finished(run, config):
-        return ": done before"
-    return ": continues" if (run / "config.json").exists() else ""
 
 
 def _arguments(run: pathlib.Path, seed: int, config: RunConfig, given: Sequence[str]) -> list[str]:
