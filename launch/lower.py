@@ -31,8 +31,7 @@ def main(config: RunConfig) -> None:
     name, objective = config.algorithm.algorithm, chosen.config.objective
     dataset = federated.load(chosen.config)
     # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
-    built = federated.build(chosen, dataset, batched=False)
-    rounds = built.algorithm.rounds_to_lower()
+    rounds = federated.build(chosen, dataset, batched=False).algorithm.rounds_to_lower()
     print(
         f"{name} with {objective} for images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))}: lowering {', '.join(rounds)}\n"

@@ -95,8 +95,7 @@ def _join_code(lines: list[str]) -> list[str]:
             head, tick, rest = line.strip().partition("`")
             joined[-1] += f" {head}{tick}"
             if rest.strip():
-                indent = " " * (len(line) - len(line.lstrip()))
-                joined.append(indent + rest.strip())
+                joined.append(" " * (len(line) - len(line.lstrip())) + rest.strip())
         else:
             joined.append(line)
     return joined

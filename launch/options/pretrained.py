@@ -61,8 +61,7 @@ def resolve(config: RunConfig) -> RunConfig:
             )
         wanted: dict[str, Any] = {"view_size": VIEW_SIZE}
     elif source == EFFICIENTNET:
-        with_batch_norm = "norm" in config.given and model.norm == "batch"
-        norm = "batch" if with_batch_norm else "frozen"
+        norm = "batch" if "norm" in config.given and model.norm == "batch" else "frozen"
         wanted = {"encoder": EFFICIENTNET, "norm": norm, "view_size": VIEW_SIZE}
     else:
         stored = _read(source)
@@ -161,8 +160,8 @@ def _values(
     if _is_of_keras(source):
         network = encoders.find(config.encoder, config.norm, seed, source)
         assert not isinstance(network, str)
-        loaded = network.init(model.image_shape, seed)
-        return dict(zip(names, _arrays(loaded), strict=True)), []
+        loaded = _arrays(network.init(model.image_shape, seed))
+        return dict(zip(names, loaded, strict=True)), []
     stored = _read(source)
     specs = (*stored.model.trainable_specs, *stored.model.non_trainable_specs)
     of_file = [spec.name for spec in specs]

@@ -86,8 +86,7 @@ def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
         if typing.get_origin(hint) is typing.Literal:
             hint, declared["choices"] = str, typing.get_args(hint)
         text = texts[field.name].replace("{names}", names).replace("{unit}", unit)
-        of_script = declared.pop("in_script", {}).get(script, (field.default, text))
-        default, text, *choices = of_script
+        default, text, *choices = declared.pop("in_script", {}).get(script, (field.default, text))
         if choices:
             declared["choices"] = choices[0]
         found[field.name] = Setting(field.name, "", *_kind(hint), default, text, **declared)

@@ -49,8 +49,7 @@ def read_panels(metrics_csv: pathlib.Path) -> list[Panel]:
     panels = [(*panel, "round", rounds) for panel in shown]
     for label, cost in _COSTS.items():
         if cost in logged and _KNN in shown:
-            spent = np.cumsum([row.get(cost, 0) for row in rows])
-            panels.append((*_KNN, label, spent.tolist()))
+            panels.append((*_KNN, label, np.cumsum([row.get(cost, 0) for row in rows]).tolist()))
     found = []
     for title, columns, x_label, x in panels:
         pairs = list(zip(x, rows, strict=True))

@@ -142,8 +142,7 @@ def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
         )
     labelled = int(np.count_nonzero(split.labels >= 0))
     count = min(config.max_images, labelled if labelled > 1 else len(split))
-    rng = np.random.default_rng(config.seed)
-    return split.take(image_samples.evenly_drawn(split, count, rng))
+    return split.take(image_samples.evenly_drawn(split, count, np.random.default_rng(config.seed)))
 
 
 def _encode(

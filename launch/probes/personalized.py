@@ -100,8 +100,7 @@ def over_architectures(
     entries = []
     for encoder in dict.fromkeys(encoders):
         same = [i for i, name in enumerate(encoders) if name == encoder]
-        of_encoder = over_clients([results[i] for i in same], evaluated.take(same))
-        for entry in of_encoder:
+        for entry in over_clients([results[i] for i in same], evaluated.take(same)):
             protocol = f"{entry['protocol']}_{encoder}"
             entries.append(entry | {"protocol": protocol, "encoder": encoder})
     return entries
