@@ -319,11 +319,9 @@ def _config(
     preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
     known = settings.settings(RunConfig, "pretrain")
     own = hyperparameters.names(registry.find(algorithm, None).hyperparameters)
-    arguments = [f"--flagfile={preset}"] if preset else []
-    arguments += [f"--dataset={catalog.ARRAYS}", "--partition=per_case"]
-    arguments += [f"--algorithm={algorithm}", f"--seed={seed}"]
-    arguments += [] if encoder is None else [f"--encoder={encoder}"]
-    arguments += [] if rounds is None else [f"--rounds={rounds}"]
+    flags: dict[str, Any] = {"flagfile": preset, "dataset": catalog.ARRAYS, "partition": "per_case"}
+    flags |= {"algorithm": algorithm, "seed": seed, "encoder": encoder, "rounds": rounds}
+    arguments = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     for name, value in options.items():
         if name in own:
             arguments.append(f"--hparam={name}={value}")

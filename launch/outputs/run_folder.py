@@ -112,12 +112,10 @@ def moved() -> list[pathlib.Path]:
     """The folders that this process has locked and that are no longer at their paths."""
     folders = []
     for path, (folder, descriptor) in _locked.items():
-        try:
-            is_same = os.path.samestat(path.stat(), os.fstat(descriptor))
-        except FileNotFoundError:
-            is_same = False
-        if not is_same:
-            folders.append(folder)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                continue
+        folders.append(folder)
     return folders
 
 

@@ -143,7 +143,7 @@ def export(
     if run is not None:
         folder_of_run = run_folder.run_of(run)
         run_folder.lock(folder_of_run, "--run")
-        trained, done = stopped.restore_state(built, folder_of_run)
+        trained, _, done = stopped.restore_state(built, folder_of_run)
         print(f"its model is that of round {done:,} of {folder_of_run}", flush=True)
     # TensorFlow takes the `[` of a path for the beginning of a pattern.
     with tempfile.TemporaryDirectory(prefix="tff_ssl_client_") as without_brackets:
