@@ -241,6 +241,22 @@ def test_server_optimizer_errors():
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZER_NAMES)
+def test_compiled_steps_are_equal_up_to_rounding(name):
+    def three_steps(xla):
+        rng = np.random.default_rng(0)
+        optimizer = optimizers.build_scheduled_optimizer(name, 0.1, 4, xla=xla)
+        weights = [tf.constant(array) for array in random_arrays(rng)]
+        state = optimizer.initialize([tf.TensorSpec(shape) for shape in SHAPES])
+        for _ in range(3):
+            gradients = [tf.constant(array) for array in random_arrays(rng)]
+            state, weights = optimizer.next(state, weights, gradients)
+        return tf.nest.flatten((state, weights))
+
+    for a, b in zip(three_steps(xla=True), three_steps(xla=False), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", optimizers.OPTIMIZER_NAMES)
 def test_builds_as_a_tff_finalizer(name):
     trainable = (
         tff.TensorType(np.float32, [3, 4]),

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import compiled
 from tff_ssl.bounds import Bounded, bounded, one_of
 
 _LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
@@ -187,11 +188,16 @@ OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 
 
 def build_optimizer(
-    name: str, learning_rate: float, momentum: float = 0.9, weight_decay: float = 0.0
+    name: str,
+    learning_rate: float,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    xla: bool = False,
 ) -> tff.learning.optimizers.Optimizer:
     """An optimizer of `OPTIMIZER_NAMES` with a constant learning rate.
 
     The momentum is beta_1 of Adam and AdamW; only LARS and AdamW take a weight decay other than 0.
+    With `xla`, XLA compiles a step.
 
     Raises:
       ValueError: If the name is unknown, or a value is out of range for that optimizer.
@@ -199,7 +205,8 @@ def build_optimizer(
     if name not in _OPTIMIZERS:
         known = ", ".join(OPTIMIZER_NAMES)
         raise ValueError(f"Unknown optimizer {name!r}; known are {known}.")
-    return _OPTIMIZERS[name](learning_rate, momentum, weight_decay)
+    optimizer = _OPTIMIZERS[name](learning_rate, momentum, weight_decay)
+    return _Compiled(optimizer) if xla else optimizer
 
 
 def build_scheduled_optimizer(
@@ -209,16 +216,37 @@ def build_scheduled_optimizer(
     warmup_steps: int = 0,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
+    xla: bool = False,
 ) -> tff.learning.optimizers.Optimizer:
     """An optimizer with cosine decay over `steps` steps (rounds for a server).
 
     Its state is `<round_num=int32, optimizer=<learning_rate=float32, ...>>`, that of
-    `tff.learning.optimizers.schedule_learning_rate`. Errors are those of `build_optimizer` and
-    `cosine_decay`.
+    `tff.learning.optimizers.schedule_learning_rate`. `xla` and the errors are those of
+    `build_optimizer`, and further errors those of `cosine_decay`.
     """
-    optimizer = build_optimizer(name, learning_rate, momentum, weight_decay)
+    optimizer = build_optimizer(name, learning_rate, momentum, weight_decay, xla)
     schedule = cosine_decay(learning_rate, steps, warmup_steps)
     return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
+
+
+class _Compiled(tff.learning.optimizers.Optimizer):
+    """An optimizer whose step XLA compiles: one operation in place of several for each weight."""
+
+    def __init__(self, optimizer: tff.learning.optimizers.Optimizer):
+        self._optimizer = optimizer
+        self._step = compiled.compiled(optimizer.next)
+
+    def initialize(self, specs: Any) -> Any:
+        return self._optimizer.initialize(specs)
+
+    def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+        return self._step(state, weights, gradients)
+
+    def get_hparams(self, state: Any) -> collections.OrderedDict[str, Any]:
+        return self._optimizer.get_hparams(state)
+
+    def set_hparams(self, state: Any, hparams: collections.OrderedDict[str, Any]) -> Any:
+        return self._optimizer.set_hparams(state, hparams)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,12 +282,14 @@ class ServerOptimizerHyperparameters(Bounded):
                 f"{self.server_weight_decay} with {self.server_optimizer}"
             )
 
-    def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
+    def build_server_optimizer(
+        self, rounds: int, xla: bool = False
+    ) -> tff.learning.optimizers.Optimizer:
         name, rate = self.server_optimizer, self.server_learning_rate
         # Adam without beta_1 is not Adam.
         momentum = self.server_momentum or (0.9 if name in ("adam", "adamw") else 0.0)
         if self.server_schedule == "constant":
-            return build_optimizer(name, rate, momentum, self.server_weight_decay)
+            return build_optimizer(name, rate, momentum, self.server_weight_decay, xla)
         return build_scheduled_optimizer(
-            name, rate, rounds, self.warmup_rounds, momentum, self.server_weight_decay
+            name, rate, rounds, self.warmup_rounds, momentum, self.server_weight_decay, xla
         )

@@ -50,7 +50,7 @@ class _Round(NamedTuple):
     encoder: str
     work: Work  # Without local steps, one step on all images.
     most: float  # Largest ratio of the seconds to those of the baseline that was asked for.
-    xla: bool = False  # Whether XLA compiles the model, also that of the baseline.
+    xla: bool = False  # Whether XLA compiles views and model, also of the baseline.
 
     def __str__(self) -> str:
         algorithm, objective, clients, samples, steps, batch_size = self.work

@@ -75,8 +75,9 @@ def model_and_views(
 
     def two_views(images, example_ids, round_number):
         return augmentation.two_views(
-            "byol_no_blur", images, example_ids, seed=seed, round_number=round_number
-        )
+            "byol_no_blur", images, example_ids, seed=seed, round_number=round_number,
+            xla=settings.xla,
+        )  # fmt: skip
 
     model = DualEncoder(
         settings.encoder, image_shape, settings.projector, settings.predictor,

@@ -53,6 +53,11 @@ def choose(config: RunConfig) -> Chosen:
         raise ConfigurationError(
             "--alignment_encoder is not used with a weight of 0: add --hparam=alignment_weight=BETA"
         )
+    if config.runtime.deterministic and getattr(values, "statistics_noise", 0.0):
+        raise ConfigurationError(
+            "--deterministic with --hparam=statistics_noise: its noise is drawn anew in every run; "
+            "leave one of the two out"
+        )
     return Chosen(config, entry, values)
 
 
@@ -106,7 +111,7 @@ def build(
     )
     task = Task(
         model,
-        model_options.two_views(config.model, seed),
+        model_options.two_views(config.model, seed, xla),
         tff.types.tensorflow_to_type(spec),
         config.rounds,
         objective,

@@ -28,14 +28,18 @@ def view_policy(model: ModelConfig) -> str:
     return model.views
 
 
-def two_views(model: ModelConfig, seed: int) -> TwoViews:
-    """Builds (images, example ids, round number) -> two views, by the model's view policy."""
+def two_views(model: ModelConfig, seed: int, xla: bool = False) -> TwoViews:
+    """Builds (images, example ids, round number) -> two views, by the model's view policy.
+
+    `xla`: whether XLA compiles them, for training.
+    """
     policy, size = view_policy(model), model.view_size
 
     def make(images, example_ids, round_number):
         return augmentation.two_views(
-            policy, images, example_ids, seed=seed, round_number=round_number, output_size=size
-        )
+            policy, images, example_ids, seed=seed, round_number=round_number, output_size=size,
+            xla=xla,
+        )  # fmt: skip
 
     return make
 

@@ -215,9 +215,10 @@ class RuntimeConfig:
         --round_timeout, which needs it, otherwise in_process. With --ray, that of the nodes.
       deterministic: On a GPU, only use algorithms that give the same result in every run, so that
         runs repeat and resume bit for bit, as they do on a CPU without this flag. Slower.
-      xla: Compile the training of the model with XLA, so that a GPU starts fewer operations; needs
-        rounds in this process (--runtime). Compiling takes some seconds for each size of a batch in
-        the first rounds. Not yet measured on a GPU. Results are the same up to rounding.
+      xla: Compile the views and the training of the model with XLA, so that a GPU starts fewer
+        operations; needs rounds in this process (--runtime). Compiling takes some seconds for each
+        size of a batch in the first rounds. Not yet measured on a GPU. Results are the same up to
+        rounding.
       ray: Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the
         address of a Ray cluster such as 10.0.0.1:6379 for a node on each of its machines. Needs the
         extra `ray`.

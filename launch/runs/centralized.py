@@ -88,7 +88,7 @@ def _build(
     seed, xla = config.seed, config.runtime.xla
     model = model_options.build_model(dataset, config.model, config.objective, xla=xla, seed=seed)
     model = pretrained.start(model, config.model, seed)
-    two_views = model_options.two_views(config.model, seed)
+    two_views = model_options.two_views(config.model, seed, xla)
     try:
         simulation = centralized.Centralized(
             config.objective, model, two_views, train_images.images, train_images.example_ids,

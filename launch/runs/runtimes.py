@@ -44,7 +44,7 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
             f"--xla compiles rounds in this process, and these would run in {chosen.description}: "
             "add --runtime=in_process, without --ray and --round_timeout"
         )
-    return chosen._replace(description=f"{chosen.description}; XLA compiles the model")
+    return chosen._replace(description=f"{chosen.description}; XLA compiles views and model")
 
 
 def this_process(config: RuntimeConfig) -> Chosen:

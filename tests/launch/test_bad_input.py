@@ -102,6 +102,10 @@ def late(named, flags):
             [*FEDCA, "--hparam=alignment_weight=0.1", "--alignment_encoder=/nonexistent"],
         ),
         ("--alignment_encoder: dcco", ["--alignment_encoder=/nonexistent"]),
+        (
+            "--deterministic with --hparam=statistics_noise",
+            ["--algorithm=fedsc", "--hparam=statistics_noise=0.1", "--deterministic"],
+        ),
         ("towers", ["--towers=colour_planes"]),
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),

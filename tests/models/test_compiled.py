@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tests.networks import OneLayer
-from tff_ssl.models import compiled, layers
+from tff_ssl import compiled
+from tff_ssl.models import layers
 from tff_ssl.models.dual_encoder import DualEncoder
 
 SHAPE = (2, 2, 3)

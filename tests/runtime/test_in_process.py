@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
+from tensorflow_privacy.privacy.dp_query import gaussian_query
 
 from tests.by_algorithm import by_algorithm
 from tests.runtime.test_sliced_rounds import (
@@ -18,10 +19,12 @@ from tests.runtime.test_sliced_rounds import (
     stored,  # noqa: F401
     train,
 )
+from tests.simulation import test_dropouts
 from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ClientFailedError, OutOfMemoryError
 from tff_ssl.runtime import eager_values, graph_functions, in_process
+from tff_ssl.simulation import dropouts
 
 # Both runtimes round differently in the last digits: TFF's worker is built by another compiler.
 # Relative to the largest weight. It is 1e-5 on a processor with AMX; on one without, two rounds of
@@ -103,12 +106,51 @@ def test_folded_clients(worker, small_algorithm, stored, tmp_path, monkeypatch, 
     assert len(of_rounds) == (1 if fold == 1 else 0)
 
 
+# Clients of whose examples some have views that are not finite, or fail.
+faulty_store = test_dropouts.store
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_algorithm(test_dropouts.OF_COHORTS, ("dcco", "fedema")))
+def test_bad_clients(worker, small_algorithm, faulty_store, tmp_path, name, caplog):
+    """Both drop and count the same clients, and give the same warning with the failing one."""
+
+    def rounds(folder):
+        _, computations = test_dropouts.build(small_algorithm, name)
+        lenient = dropouts.Dropouts(max_dropped=0.7)
+        run = test_dropouts.Rounds(computations, faulty_store, tmp_path / folder, faulty=lenient)
+        caplog.clear()
+        state, metrics = run([1, 0, 3, 4, 5])  # 1 fails; 3 and 4 are not finite.
+        return state, metrics, [record.getMessage() for record in caplog.records]
+
+    expected, expected_metrics, expected_warnings = rounds("worker")
+    with in_process.start():
+        state, metrics, warnings = rounds("here")
+    if name != "orchestra":  # Its k-means decides ties by the last digits.
+        assert_close(state, expected)
+    assert metrics == pytest.approx(expected_metrics, rel=3e-4, abs=1e-5)
+    assert (metrics["clients"], metrics["dropped_clients"]) == (5, 3)
+    (warning,) = (text for text in warnings if "continues without clients 1: " in text)
+    assert "no battery" in warning
+    assert warning in expected_warnings
+
+
 def means(name):
     if name == "private":
-        mean = differential_privacy.GaussianMean(noise_multiplier=0.0, clip=1.0)
+        mean = differential_privacy.GaussianMean(noise_multiplier=1.0, clip=1.0)
         return mean.factory(3), mean.factory(3)
     chosen = aggregators.AGGREGATORS[name]
     return tuple(make and make(0, 8) for make in (chosen.statistics, chosen.update))
+
+
+@pytest.fixture
+def fixed_noise(monkeypatch):
+    """Noise of differential privacy that depends on its deviation and shape alone."""
+
+    def noise(stddev):
+        return lambda shape: stddev * tf.random.stateless_normal(shape, (1, 2))
+
+    monkeypatch.setattr(gaussian_query.tf, "random_normal_initializer", noise)
 
 
 @pytest.mark.xdist_group("dcco")
@@ -121,7 +163,7 @@ def means(name):
         for name in ("secure", "robust", "quantized", "rotated")
     ],
 )
-def test_aggregators(worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
+def test_aggregators(worker, small_algorithm, stored, tmp_path, name, fixed_noise):  # noqa: F811
     statistics, update = means(name)
     entry = registry.ALGORITHMS["dcco"]
     algorithm = entry.build(

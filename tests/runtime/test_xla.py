@@ -22,7 +22,7 @@ from tff_ssl.templates.task import Task
 SHAPE = (2, 2, 3)
 VALUES = {
     "dcco": {"micro_batch_size": 4, "server_optimizer": "sgd"},
-    "fedavg": {"batch_size": 2, "local_steps": 2},
+    "fedavg": {"batch_size": 2, "local_steps": 2, "learning_rate_schedule": "cosine"},
 }
 ELEMENT = collections.OrderedDict(
     client=tf.TensorSpec([], tf.int64),
@@ -78,6 +78,7 @@ def test_later_rounds_compile_nothing(project_root, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # The last micro-batch has 1 to 4 images, the others 4. For each size, XLA compiles statistics,
-    # the encodings with what the gradient needs, and the gradient. The first round compiles one
-    # function more, which TensorFlow's optimization of graphs would have merged with another.
-    assert [int(line) for line in done.stdout.split()] == [7, 10, 13, 13, 13, 13, 13, 13]
+    # the encodings with what the gradient needs, and the gradient. The first round compiles two
+    # functions more: the server's step, and one which TensorFlow's optimization of graphs would
+    # have merged with another.
+    assert [int(line) for line in done.stdout.split()] == [8, 11, 14, 14, 14, 14, 14, 14]

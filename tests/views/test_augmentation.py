@@ -7,7 +7,7 @@ import pytest
 import scipy.ndimage
 import tensorflow as tf
 
-from tff_ssl.views import augmentation
+from tff_ssl.views import augmentation, rows
 from tff_ssl.views.policies import POLICIES, ViewPolicy
 
 
@@ -83,6 +83,14 @@ def test_view_has_the_same_bits_in_graphs(name, capfd):
     assert "optimizer" not in capfd.readouterr().err  # The graph optimizer logs when it gives up.
 
 
+def test_a_view_in_a_graph_of_constants():
+    images, ids = _images(33), np.arange(33, dtype=np.int64)
+    constant = tf.function(lambda: tf.stack(augmentation.two_views(
+        "simclr_small", images, ids, seed=3, round_number=7
+    )))  # fmt: skip
+    np.testing.assert_array_equal(constant(), _pair("simclr_small", images, ids))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_view_has_the_same_bits_in_the_graphs_of_tff(policy):
@@ -110,6 +118,23 @@ def test_seed_round_example_and_view_change_the_view(policy):
     seen.append(np.stack(augmentation.two_views(policy, images, ids, seed=4, round_number=0)))
     seen.append(_pair(policy, images, ids, round_number=0, first_view=2))
     assert len({v.tobytes() for v in np.concatenate(seen).reshape(-1, 20, 20, 3)}) == 5 * 2 * 4
+
+
+@pytest.mark.parametrize("policy", ["byol", "skin", "affine", "none"])
+def test_compiled_views_are_equal_up_to_rounding(policy):
+    for count, size in ((5, None), (8, 12)):
+        ids = np.arange(count, dtype=np.int64)
+        found = _pair(policy, _images(count), ids, output_size=size, xla=True)
+        np.testing.assert_allclose(
+            found, _pair(policy, _images(count), ids, output_size=size), rtol=0, atol=2e-6
+        )
+
+
+def test_changes_of_all_rows_select_the_bits_of_changes_of_parts(monkeypatch):
+    images, ids = _images(40), np.arange(40, dtype=np.int64)
+    expected = _pair("byol", images, ids)
+    monkeypatch.setattr(rows, "change_parts", rows.change_all)
+    np.testing.assert_array_equal(_pair("byol", images, ids), expected)
 
 
 def test_empty_batch():

@@ -38,9 +38,10 @@ def test_crop_boxes_of_long_images_stay_inside():
 
 
 def _geometry(policy: ViewPolicy, x: np.ndarray, size: int | None = None, **fixed: float):
-    return geometry.transform(
-        policy, fixed_draws(**fixed), tf.constant(x, tf.float32), size
-    ).numpy()
+    shape = x.shape[1:3]
+    out_shape = (size, size) if size else shape
+    maps = geometry.transforms(policy, fixed_draws(**fixed), shape, out_shape)
+    return geometry.warp(policy, maps, tf.constant(x, tf.float32), out_shape).numpy()
 
 
 @pytest.mark.parametrize("quarter_turns", [0, 1, 2, -1])

@@ -321,7 +321,9 @@ def compose_fedavg(
     local_update = build_local_update(task, train, target_network, weights_type)
     local_type = local_update.type_signature.result
     aggregator = update_aggregator or tff.aggregators.MeanFactory()
-    optimizer = server_optimizer or hyperparameters.build_server_optimizer(task.rounds)
+    optimizer = server_optimizer or hyperparameters.build_server_optimizer(
+        task.rounds, task.model.xla
+    )
     server_step = build_server_step(optimizer, weights_type)
     process = tff.learning.templates.compose_learning_process(
         initial_model,

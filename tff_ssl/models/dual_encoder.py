@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from tff_ssl import compiled
 from tff_ssl.bounds import Bounded, bounded, one_of
-from tff_ssl.models import compiled, efficientnet, heads, layers, resnet, vit
+from tff_ssl.models import efficientnet, heads, layers, resnet, vit
 
 _SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec | efficientnet.EfficientNetSpec] = {
     **resnet.RESNETS,

@@ -72,6 +72,10 @@ class TwoTowers(Bounded):
         return self.tower.projector
 
     @property
+    def xla(self) -> bool:
+        return self.tower.xla
+
+    @property
     def has_batch_norm(self) -> bool:
         return self.tower.has_batch_norm
 

@@ -122,6 +122,7 @@ class Centralized(Simulation):
             hyperparameters.warmup_steps,
             hyperparameters.momentum,
             hyperparameters.weight_decay,
+            model.xla,
         )
         evaluate: Callable[..., tuple[dict[str, Any], Any]] = (
             _by_statistics if objective in STATISTICS_LOSSES else _by_examples

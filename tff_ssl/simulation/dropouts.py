@@ -8,6 +8,7 @@ only if a round loses more than `max_dropped` of its clients.
 import dataclasses
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +19,8 @@ from tff_ssl.errors import ClientFailedError, ClientTimeoutError, TrainingError
 from tff_ssl.simulation.cohort import Cohort
 
 _LOG = logging.getLogger(__name__)
+# Names of the functions of a graph, in which an operation failed.
+_OF_WORKER = re.compile(r"^(Failed to run computation: )?(\{\{function_node \S+\}\} )*")
 _DROPOUT = 0x64726F70  # Makes the draws independent of the sampling of cohorts.
 
 T = TypeVar("T")
@@ -140,7 +143,10 @@ def _halves(clients: Cohort) -> list[Cohort]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 300 characters."""
+    """The first line of an error's message without what TFF's worker puts before it.
+
+    It has at most 300 characters.
+    """
     text = error.details() if isinstance(error, grpc.Call) else str(error)
     lines = (text or type(error).__name__).strip().splitlines()
-    return lines[0][:300]
+    return _OF_WORKER.sub("", lines[0])[:300]

@@ -75,12 +75,12 @@ class ClientHyperparameters(ObjectiveHyperparameters):
             return float(self.local_epochs)
         return self.local_steps / (max(examples // self.batch_size, 1) if self.batch_size else 1)
 
-    def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
+    def build_client_optimizer(self, xla: bool = False) -> tff.learning.optimizers.Optimizer:
         decay, momentum = self.client_weight_decay - self.l2, self.client_momentum
         if self.client_optimizer not in ("sgd", "lars"):
             momentum = momentum or 0.9  # Adam without beta_1 is not Adam.
         return optimizers.build_optimizer(
-            self.client_optimizer, self.client_learning_rate, momentum, decay
+            self.client_optimizer, self.client_learning_rate, momentum, decay, xla
         )
 
     def build_schedule(self, rounds: int) -> Callable[[tf.Tensor], tf.Tensor] | None:

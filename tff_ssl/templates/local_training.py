@@ -307,7 +307,7 @@ def build_local_training(
         objective=objective,
         hyperparameters=hyperparameters,
         two_views=task.two_views,
-        optimizer=optimizer or hyperparameters.build_client_optimizer(),
+        optimizer=optimizer or hyperparameters.build_client_optimizer(task.model.xla),
         local_epochs=hyperparameters.local_epochs,
         local_steps=hyperparameters.local_steps,
         batch_size=hyperparameters.batch_size,

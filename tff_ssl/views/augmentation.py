@@ -11,12 +11,15 @@ one affine map, interpolated once), color jitter, grayscale, blur, solarization.
 `policies`; choices beyond or against them are in `geometry`, `color` and `blur`.
 """
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl.views import blur, color, geometry, policies
-from tff_ssl.views.draws import draw_uniforms
+from tff_ssl import compiled
+from tff_ssl.views import blur, color, geometry, policies, rows, seeds
+from tff_ssl.views.draws import Draws, draw_uniforms
 from tff_ssl.views.policies import ViewPolicy
 
 # (images, example ids, round number) -> the two views of each image, as `two_views` gives them.
@@ -32,11 +35,13 @@ def two_views(
     round_number: int | tf.Tensor,
     first_view: int = 0,
     output_size: int | None = None,
+    xla: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The views numbered `first_view` and `first_view + 1` of each image; see `view`."""
     numbers = (first_view, first_view + 1)
-    rows = _views(policy, images, example_ids, seed, round_number, numbers, output_size)
-    first, second = tf.split(rows, 2)
+    first, second = _views(
+        policy, images, example_ids, seed, round_number, numbers, output_size, xla
+    )
     return first, second
 
 
@@ -49,6 +54,7 @@ def view(
     round_number: int | tf.Tensor,
     view_number: int,
     output_size: int | None = None,
+    xla: bool = False,
 ) -> tf.Tensor:
     """One random view of each image, float32 [batch, height, width, channels] in [-1, 1].
 
@@ -62,11 +68,15 @@ def view(
       view_number: Number of the view within the round; policies may treat even and odd differently.
       output_size: Height and width of the views; None for those of the images. A policy that does
         not crop resizes the images first.
+      xla: Whether XLA compiles everything but the interpolation, so that a GPU starts fewer
+        operations. Pixels then differ by rounding.
 
     Raises:
       ValueError: If the policy is unknown, the seed out of range, or a dtype or shape wrong.
     """
-    return _views(policy, images, example_ids, seed, round_number, (view_number,), output_size)
+    numbers = (view_number,)
+    (only,) = _views(policy, images, example_ids, seed, round_number, numbers, output_size, xla)
+    return only
 
 
 def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
@@ -97,30 +107,89 @@ def _views(
     example_ids: tf.Tensor,
     seed: int,
     round_number: int | tf.Tensor,
-    view_numbers: Sequence[int],
+    view_numbers: tuple[int, ...],
     output_size: int | None,
-) -> tf.Tensor:
-    """The views in one batch, ordered by view number: float32 [views * batch, ...]."""
+    xla: bool,
+) -> list[tf.Tensor]:
+    """The views of these numbers, float32 [batch, ...] each."""
     policy = policies.resolve(policy)
     images = _checked_images(images, output_size)
     ids = _checked_ids(example_ids, images)
     if not 0 <= seed < 2**31:
         raise ValueError(f"The seed must be in [0, 2**31), found {seed}.")
-    views = len(view_numbers)
-    numbers = tf.repeat(tf.constant(view_numbers, tf.int64), tf.shape(images)[0])
-    draws = draw_uniforms(seed, round_number, tf.tile(ids, [views]), numbers)
-    odd = numbers % 2
-
-    x = _to_unit_range(images)
+    shape = tuple(images.shape[1:3])
+    out_shape = (output_size, output_size) if output_size else shape
     if policy.crop_area is None:
-        x = _resize(x, output_size)
-    x = tf.tile(x, [views, 1, 1, 1])
-    x = geometry.transform(policy, draws, x, output_size)
-    x = color.jitter(policy, draws, x)
-    x = color.to_grayscale(policy, draws, x)
-    x = blur.gaussian_blur(policy, draws, odd, x)
-    x = color.solarize(policy, draws, odd, x)
-    return _normalize(x)
+        shape = out_shape
+    steps = _Steps(policy, view_numbers, shape, out_shape)
+    round_number = tf.cast(round_number, tf.int64)
+    if xla:
+        return _compiled_views(steps, images, ids, seeds.current(seed), round_number)
+    # Some 200 operations on a few numbers: on a GPU, starting them would take longer than the rest.
+    with tf.device("/device:CPU:0"):
+        draws, maps = steps.parameters(ids, seeds.current(seed), round_number)
+    x = geometry.warp(policy, maps, steps.inputs(images), out_shape)
+    return tf.split(steps.adjusted(draws, x, rows.change_parts), len(view_numbers))
+
+
+class _Steps(NamedTuple):
+    """The steps of views before and after the interpolation."""
+
+    policy: ViewPolicy
+    view_numbers: tuple[int, ...]
+    shape: tuple[int, int]  # Height and width of what is interpolated,
+    out_shape: tuple[int, int]  # and of the views.
+
+    def parameters(
+        self, ids: tf.Tensor, seed: tf.Tensor, round_number: tf.Tensor
+    ) -> tuple[Draws, tf.Tensor | None]:
+        """The draws of all rows, and the maps of `geometry.transforms`."""
+        ids, numbers = tf.tile(ids, [len(self.view_numbers)]), self._numbers(tf.shape(ids)[0])
+        draws = draw_uniforms(seed, round_number, ids, numbers)
+        return draws, geometry.transforms(self.policy, draws, self.shape, self.out_shape)
+
+    def inputs(self, images: tf.Tensor) -> tf.Tensor:
+        """What is interpolated, ordered by view number: float32 [views * batch, ...] in [0, 1]."""
+        x = _to_unit_range(images)
+        if tuple(images.shape[1:3]) != self.shape:
+            x = tf.image.resize(x, self.shape)
+        return tf.tile(x, [len(self.view_numbers), 1, 1, 1])
+
+    def adjusted(self, draws: Draws, x: tf.Tensor, change_rows: rows.ChangeRows) -> tf.Tensor:
+        """The views from what was interpolated."""
+        policy, odd = self.policy, self._numbers(tf.shape(x)[0] // len(self.view_numbers)) % 2
+        x = color.jitter(policy, draws, x, change_rows)
+        x = color.to_grayscale(policy, draws, x, change_rows)
+        x = blur.gaussian_blur(policy, draws, odd, x, change_rows)
+        x = color.solarize(policy, draws, odd, x, change_rows)
+        return _normalize(x)
+
+    def _numbers(self, batch: tf.Tensor) -> tf.Tensor:
+        """The view number of each row, int64."""
+        return tf.repeat(tf.constant(self.view_numbers, tf.int64), batch)
+
+
+def _compiled_views(
+    steps: _Steps, images: tf.Tensor, ids: tf.Tensor, seed: tf.Tensor, round_number: tf.Tensor
+) -> list[tf.Tensor]:
+    """The views, where XLA compiles all but the interpolation, an operation that it lacks."""
+    before, after = _compiled_steps(steps)
+    batch = images.shape[0] or tf.shape(images)[0]
+    images, ids = compiled.padded(images), compiled.padded(ids)
+    draws, maps, x = before(images, ids, seed, round_number)
+    x = after(draws, geometry.warp(steps.policy, maps, x, steps.out_shape))
+    return [view[:batch] for view in tf.split(x, len(steps.view_numbers))]
+
+
+@functools.cache
+def _compiled_steps(steps: _Steps) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The steps before and after the interpolation."""
+    return (
+        compiled.compiled(
+            lambda images, *of_draws: (*steps.parameters(*of_draws), steps.inputs(images))
+        ),
+        compiled.compiled(lambda draws, x: steps.adjusted(draws, x, rows.change_all)),
+    )
 
 
 def _checked_images(images: tf.Tensor, output_size: int | None) -> tf.Tensor:

@@ -9,10 +9,16 @@ import tensorflow as tf
 from tff_ssl.views.determinism import optimization_barrier, round_parameter
 from tff_ssl.views.draws import Draws, probability_by_view, scale_between
 from tff_ssl.views.policies import ViewPolicy
-from tff_ssl.views.rows import join_rows, partition_rows
+from tff_ssl.views.rows import ChangeRows, change_parts, unchanged
 
 
-def gaussian_blur(policy: ViewPolicy, draws: Draws, odd: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+def gaussian_blur(
+    policy: ViewPolicy,
+    draws: Draws,
+    odd: tf.Tensor,
+    x: tf.Tensor,
+    change_rows: ChangeRows = change_parts,
+) -> tf.Tensor:
     """Blurs some of the images, float32 [rows, height, width, channels].
 
     The kernel is about a tenth of the height: 23 pixels at 224, 3 at 32. `odd` is the view number
@@ -26,10 +32,13 @@ def gaussian_blur(policy: ViewPolicy, draws: Draws, odd: tf.Tensor, x: tf.Tensor
     kernels = tf.exp(-0.5 * tf.square(offsets / sigma[:, None]))
     kernels = round_parameter(kernels / tf.reduce_sum(kernels, axis=1, keepdims=True))
     blurs = draws["blur"] < probability_by_view(policy.blur, odd)
-    row_numbers, (sharp, blurred) = partition_rows(x, blurs)
-    for axis in (1, 2):
-        blurred = _convolve(blurred, tf.gather(kernels, row_numbers[1]), axis)
-    return join_rows(row_numbers, [sharp, blurred], x)
+
+    def blurred(x, of_rows):
+        for axis in (1, 2):
+            x = _convolve(x, of_rows(kernels), axis)
+        return x
+
+    return change_rows(x, blurs, [unchanged, blurred])
 
 
 def _convolve(x: tf.Tensor, kernels: tf.Tensor, axis: int) -> tf.Tensor:

@@ -6,17 +6,21 @@ or white); contrast is taken around the mean of each channel, as in both codes, 
 takes the mean of the gray image.
 """
 
+import functools
 import itertools
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from tff_ssl.views.determinism import optimization_barrier, round_parameter
 from tff_ssl.views.draws import Draws, probability_by_view, scale_between
 from tff_ssl.views.policies import ViewPolicy
-from tff_ssl.views.rows import join_rows, partition_rows
+from tff_ssl.views.rows import ChangeRows, change_parts, unchanged
 
 
-def jitter(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
+def jitter(
+    policy: ViewPolicy, draws: Draws, x: tf.Tensor, change_rows: ChangeRows = change_parts
+) -> tf.Tensor:
     """Changes brightness, contrast, saturation and hue of images, in a random order.
 
     In each of four steps, an image goes through one of the adjustments or none. Images without 3
@@ -35,18 +39,25 @@ def jitter(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
     ]
     adjust_brightness = tf.multiply if policy.brightness_is_factor else tf.add
     adjustments = [adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue]
-    adjustments = adjustments[: 4 if x.shape[-1] == 3 else 2]
-    none = len(adjustments)
+    none = 4 if x.shape[-1] == 3 else 2
+    changes = [
+        functools.partial(_adjusted, adjust, round_parameter(amount))
+        for adjust, amount in zip(adjustments[:none], amounts[:none], strict=True)
+    ]
     orders = tf.constant(list(itertools.permutations(range(4))))
     order = tf.minimum(tf.gather(orders, tf.cast(draws["order"] * 24.0, tf.int32)), none)
     order = tf.where((draws["jitter"] < policy.jitter)[:, None], order, none)
     for adjustment in tf.unstack(order, axis=1):
-        row_numbers, parts = partition_rows(x, adjustment, none + 1)
-        for i, adjust in enumerate(adjustments):
-            amount = tf.gather(round_parameter(amounts[i]), row_numbers[i])[:, None, None, None]
-            parts[i] = tf.clip_by_value(adjust(parts[i], amount), 0.0, 1.0)
-        x = join_rows(row_numbers, parts, x)
+        x = change_rows(x, adjustment, [*changes, unchanged])
     return x
+
+
+def _adjusted(
+    adjust: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], amounts: tf.Tensor,
+    x: tf.Tensor, of_rows: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:  # fmt: skip
+    amount = of_rows(amounts)[:, None, None, None]
+    return tf.clip_by_value(adjust(x, amount), 0.0, 1.0)
 
 
 def adjust_contrast(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
@@ -88,20 +99,34 @@ def _value_and_chroma(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return value, value - tf.minimum(tf.minimum(red, green), blue)
 
 
-def to_grayscale(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
+def to_grayscale(
+    policy: ViewPolicy, draws: Draws, x: tf.Tensor, change_rows: ChangeRows = change_parts
+) -> tf.Tensor:
     """Gives some of the images the luma of ITU-R BT.601 in all channels, if they have 3."""
     if policy.grayscale == 0.0 or x.shape[-1] != 3:
         return x
-    row_numbers, (color, gray) = partition_rows(x, draws["grayscale"] < policy.grayscale)
-    red, green, blue = tf.split(gray, 3, axis=-1)
+    return change_rows(x, draws["grayscale"] < policy.grayscale, [unchanged, _gray])
+
+
+def _gray(x: tf.Tensor, _: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    red, green, blue = tf.split(x, 3, axis=-1)
     luma = optimization_barrier(0.299 * red + 0.587 * green) + 0.114 * blue
-    return join_rows(row_numbers, [color, tf.repeat(luma, 3, axis=-1)], x)
+    return tf.tile(luma, [1, 1, 1, 3])
 
 
-def solarize(policy: ViewPolicy, draws: Draws, odd: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+def solarize(
+    policy: ViewPolicy,
+    draws: Draws,
+    odd: tf.Tensor,
+    x: tf.Tensor,
+    change_rows: ChangeRows = change_parts,
+) -> tf.Tensor:
     """Inverts the pixels from 0.5 on in some images; `odd` is the view number modulo 2, [rows]."""
     if policy.solarize == (0.0, 0.0):
         return x
     probability = probability_by_view(policy.solarize, odd)
-    row_numbers, (unchanged, part) = partition_rows(x, draws["solarize"] < probability)
-    return join_rows(row_numbers, [unchanged, tf.where(part >= 0.5, 1.0 - part, part)], x)
+    return change_rows(x, draws["solarize"] < probability, [unchanged, _solarized])
+
+
+def _solarized(x: tf.Tensor, _: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    return tf.where(x >= 0.5, 1.0 - x, x)

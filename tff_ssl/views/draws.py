@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from tff_ssl.views import seeds
 from tff_ssl.views.threefry import threefry, to_uint64
 
 DRAW_NAMES = (  # One uniform each for every example and view. Append only: the position is the key.
@@ -14,7 +13,10 @@ Draws = dict[str, tf.Tensor]
 
 
 def draw_uniforms(
-    seed: int, round_number: int | tf.Tensor, example_ids: tf.Tensor, view_numbers: tf.Tensor
+    seed: int | tf.Tensor,
+    round_number: int | tf.Tensor,
+    example_ids: tf.Tensor,
+    view_numbers: tf.Tensor,
 ) -> Draws:
     """Uniforms in [0, 1) by the names of `DRAW_NAMES`: float64 [rows] each, multiples of 2**-24.
 
@@ -23,16 +25,14 @@ def draw_uniforms(
     `tf.random.stateless_uniform` takes one seed for a whole tensor, and mapping it over the
     examples is several times slower.
     """
-    # Some 150 operations on a few numbers: on a GPU, starting them would take longer than the rest.
-    with tf.device("/device:CPU:0"):
-        ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
-        blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # 128 bits each: four uniforms.
-        counter = view_numbers[:, None] * 2**32 + tf.cast(blocks, tf.uint64)
-        words = threefry((to_uint64(seeds.current(seed)), ids[:, None]), (round_number, counter))
-        bits = tf.bitcast(tf.stack(words, axis=-1), tf.uint32)  # [rows, blocks, 2 words, 2 halves]
-        bits = tf.reshape(bits, [-1, len(DRAW_NAMES)])
-        bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
-        uniforms = tf.cast(bits, tf.float64) * 2**-24
+    ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
+    blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # 128 bits each: four uniforms.
+    counter = view_numbers[:, None] * 2**32 + tf.cast(blocks, tf.uint64)
+    words = threefry((to_uint64(seed), ids[:, None]), (round_number, counter))
+    bits = tf.bitcast(tf.stack(words, axis=-1), tf.uint32)  # [rows, blocks, 2 words, 2 halves]
+    bits = tf.reshape(bits, [-1, len(DRAW_NAMES)])
+    bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
+    uniforms = tf.cast(bits, tf.float64) * 2**-24
     return dict(zip(DRAW_NAMES, tf.unstack(uniforms, axis=1), strict=True))
 
 

@@ -16,27 +16,36 @@ from tff_ssl.views.draws import Draws, scale_between
 from tff_ssl.views.policies import ViewPolicy
 
 
-def transform(policy: ViewPolicy, draws: Draws, x: tf.Tensor, size: int | None) -> tf.Tensor:
+def transforms(
+    policy: ViewPolicy, draws: Draws, shape: tuple[int, int], out_shape: tuple[int, int]
+) -> tf.Tensor | None:
     """Moves around the centre (rotation, shear, scale, shift); then crops, resizes and flips.
 
-    Images are float32 [rows, height, width, channels], interpolated once to views of `size` pixels,
-    or of their own size if it is None.
+    Returns:
+      The map of each row for `warp`, from images of a height and width to views of another: float32
+      [rows, 8]; None if the policy moves nothing.
     """
     crops = policy.crop_area is not None or policy.flip > 0.0
     moves = policy.rotation or policy.shear or policy.shift or policy.scale != (1.0, 1.0)
     if not crops and not moves:
-        return x
-    height, width = x.shape[1:3]
-    out_height, out_width = (size, size) if size else (height, width)
+        return None
     # Pixel (i, j) of the view is at (x0 + i * dx, y0 + j * dy) of the moved image.
-    x0, y0, dx, dy = _crop_map(policy, draws, (height, width), (out_height, out_width))
+    x0, y0, dx, dy = _crop_map(policy, draws, shape, out_shape)
     zero = tf.zeros_like(dx)
     coefficients = (dx, zero, x0, zero, dy, y0, zero, zero)
     if moves:
-        coefficients = _compose_with_inverse_move(policy, draws, (height, width), (x0, y0, dx, dy))
-    transforms = round_parameter(tf.stack(coefficients, axis=1))
+        coefficients = _compose_with_inverse_move(policy, draws, shape, (x0, y0, dx, dy))
+    return round_parameter(tf.stack(coefficients, axis=1))
+
+
+def warp(
+    policy: ViewPolicy, maps: tf.Tensor | None, x: tf.Tensor, out_shape: tuple[int, int]
+) -> tf.Tensor:
+    """Interpolates images, float32 [rows, height, width, channels], once, by their `transforms`."""
+    if maps is None:
+        return x
     return tf.raw_ops.ImageProjectiveTransformV3(
-        images=x, transforms=transforms, output_shape=[out_height, out_width], fill_value=0.0,
+        images=x, transforms=maps, output_shape=out_shape, fill_value=0.0,
         interpolation="BILINEAR", fill_mode=policy.fill,
     )  # fmt: skip
 

@@ -203,6 +203,7 @@ def test_pytorch_computes_the_same(tmp_path, project_root):
     amount = rng.uniform(-0.4, 0.4, (6, 1, 1, 1)).astype(np.float32)
     names = ("area", "aspect", "left", "top", "flip")
     named = {name: tf.constant(d, tf.float64) for name, d in zip(names, draws, strict=True)}
+    maps = geometry.transforms(policy, named, (32, 32), (32, 32))
     arrangement = peers.Arrangement(1, 1)
     with np.load(path) as stored:
         arrays = dict(stored)
@@ -212,7 +213,7 @@ def test_pytorch_computes_the_same(tmp_path, project_root):
         "x": x,
         "draws": draws,
         "amount": amount,
-        "cropped": geometry.transform(policy, named, tf.constant(x), None),
+        "cropped": geometry.warp(policy, maps, tf.constant(x), (32, 32)),
         "contrast": color.adjust_contrast(tf.constant(x), 1 + amount),
         "saturation": color.adjust_saturation(tf.constant(x), 1 + amount),
         "hue": color.adjust_hue(tf.constant(x), tf.constant(amount)),

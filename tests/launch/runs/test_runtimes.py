@@ -42,7 +42,7 @@ def test_xla_in_this_process(monkeypatch):
     monkeypatch.setattr(devices, "find_gpu", lambda: H200)
     chosen = runtimes.choose(RuntimeConfig(xla=True), None)
     assert chosen.name == "in_process"
-    assert "XLA compiles the model" in chosen.description
+    assert "XLA compiles views and model" in chosen.description
 
 
 @pytest.mark.parametrize(

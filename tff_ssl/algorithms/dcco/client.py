@@ -137,7 +137,9 @@ def _many_steps(
         Objective("CCO of aggregated statistics", evaluate),
         values,
         parts.task.two_views,
-        optimizers.build_optimizer("sgd", values.client_learning_rate, 0.0),
+        optimizers.build_optimizer(
+            "sgd", values.client_learning_rate, 0.0, xla=parts.task.model.xla
+        ),
         local_steps=values.local_steps,
         batch_size=values.batch_size,
         seed=parts.task.seed,

@@ -168,7 +168,7 @@ def build_parts(
         (update_aggregator or mean).create(
             initial_model.type_signature.result.trainable, weight_type
         ),
-        server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
+        server_optimizer or hyperparameters.build_server_optimizer(task.rounds, task.model.xla),
         metric_sum,
     )
 

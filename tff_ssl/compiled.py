@@ -1,4 +1,4 @@
-"""Training passes that XLA compiles.
+"""Functions that XLA compiles, and batches of the sizes for which it does.
 
 XLA fuses operations, so that a GPU starts fewer kernels. It compiles a function anew for every
 shape of its arguments. Batches are therefore padded to a few sizes, and the outputs cut off again.
@@ -20,12 +20,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return tf.function(function, autograph=False, jit_compile=True, reduce_retracing=True)
 
 
-def padded(images: tf.Tensor) -> tf.Tensor:
-    """The images and as many black ones as make their number one of a few sizes."""
-    rows = images.shape[0]
+def padded(batch: tf.Tensor) -> tf.Tensor:
+    """The batch and as many rows of zeros as make its size one of a few."""
+    rows = batch.shape[0]
     if rows is not None:
         missing = _SIZES[bisect.bisect_left(_SIZES, rows)] - rows
     else:
-        rows = tf.shape(images)[0]
+        rows = tf.shape(batch)[0]
         missing = tf.gather(_SIZES, tf.searchsorted(_SIZES, [rows])[0]) - rows
-    return tf.pad(images, [[0, missing], *[[0, 0]] * (images.shape.rank - 1)])
+    return tf.pad(batch, [[0, missing], *[[0, 0]] * (batch.shape.rank - 1)])
