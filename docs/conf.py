@@ -8,6 +8,8 @@ import pathlib
 import sys
 import warnings
 
+from sphinx_gallery.sorting import ExplicitOrder
+
 _ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(_ROOT), str(_ROOT / "docs" / "extensions")]
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
@@ -50,30 +52,16 @@ html_math_renderer = "mathml"
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 
+# In the order in which a newcomer reads them.
 _TUTORIALS = (
-    "first_run", "own_images", "using_the_encoder", "own_algorithm", "clients_with_memory",
-    "no_server", "privacy_and_lowering",
+    "first_run.py", "own_images.py", "using_the_encoder.py", "own_algorithm.py",
+    "clients_with_memory.py", "no_server.py", "privacy_and_lowering.py",
 )  # fmt: skip
-
-
-class _ReadingOrder:
-    """The order in which a newcomer reads the tutorials."""
-
-    def __init__(self, folder):
-        del folder  # All tutorials lie in one folder.
-
-    def __call__(self, name):
-        return _TUTORIALS.index(name.removesuffix(".py"))
-
-    def __repr__(self):
-        return "reading order"
-
-
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "learn",
     "filename_pattern": r"\.py$",
-    "within_subsection_order": _ReadingOrder,
+    "within_subsection_order": ExplicitOrder(_TUTORIALS),
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,

@@ -19,14 +19,14 @@ import tensorflow_federated as tff
 from datasets import catalog
 from datasets import partition as partitions
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
-from launch.options import command_line, encoders, presets, settings
+from launch.options import command_line, encoders, hyperparameters, presets, settings
 from launch.options.run_config import EvaluationConfig, RunConfig
 from launch.probes import probing
 from launch.runs import federated, runtimes, training
 from tff_ssl import whole_files
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment.encoder import Encoder, check_values, load_encoder
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import features, linear_probe
 from tff_ssl.kinds.protocol import PlannedRun
 from tff_ssl.models.dual_encoder import EncoderNetwork
@@ -203,7 +203,7 @@ def evaluate(
     kinds = {linear_probe.ENCODER: encoder, "raw_pixels": features.raw_pixels}
     if protocol == "knn":
         return probing.knn_results(dataset, kinds, config)
-    return probing.linear_probes(dataset, kinds, probing.label_counts(config), config, seed)
+    return probing.linear_probes(dataset, kinds, config, seed)
 
 
 def embed(
@@ -234,10 +234,8 @@ def partition(
       settings: Settings of `datasets.partition.make`, such as `alpha`.
     """
     array = np.asarray(labels).astype(np.int32)
-    images = np.zeros([len(array), 1, 1, 1], np.uint8)
-    return list(
-        partitions.make(name, Split(images, array, np.arange(len(array))), seed, **settings)
-    )
+    split = Split(np.zeros([len(array), 1, 1, 1], np.uint8), array, np.arange(len(array)))
+    return list(partitions.make(name, split, seed, **settings))
 
 
 class _Watched:
@@ -264,7 +262,10 @@ def _dataset(
     named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
     if not named:
         raise ConfigurationError("clients: there are none")
-    splits = {name: _split(*_pair(value), f"client {name}") for name, value in named.items()}
+    splits = {}
+    for name, value in named.items():
+        pair = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+        splits[name] = _split(*pair, f"client {name}")
     shapes = {split.images.shape[1:] for split in splits.values()}
     if len(shapes) > 1:
         raise ConfigurationError(
@@ -280,10 +281,6 @@ def _dataset(
     train = Split(images, labels, np.arange(len(images)), np.array(ids, object))
     names = tuple(map(str, range(1 + max(int(labels.max()), -1))))
     return ImageDataset(catalog.ARRAYS, train, train.take(slice(0, 0)), names)
-
-
-def _pair(value: Any) -> tuple[Any, Any]:
-    return value if isinstance(value, tuple) and len(value) == 2 else (value, None)
 
 
 def _read(clients: tff.simulation.datasets.ClientData, name: str) -> tuple[Any, Any]:
@@ -303,10 +300,8 @@ def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
             f"{name}: images must be [n, height, width, channels] with n > 0; got "
             f"{list(array.shape)}"
         )
-    try:
+    with naming(name):
         check_values(array)
-    except ValueError as error:
-        raise ConfigurationError(f"{name}: {error}") from error
     pixels = np.round(array * 255.0) if array.dtype.kind == "f" else array
     known = np.full(len(array), NO_LABEL) if labels is None else np.asarray(labels)
     if known.shape != (len(array),) or known.dtype.kind not in "iu":
@@ -323,23 +318,18 @@ def _config(
     """
     preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
     known = settings.settings(RunConfig, "pretrain")
-    hyperparameters = {
-        field.name.rstrip("_"): field.name
-        for field in dataclasses.fields(registry.find(algorithm, None).hyperparameters)
-    }
-    arguments = [f"--flagfile={preset}"] if preset else []
-    arguments += [f"--dataset={catalog.ARRAYS}", "--partition=per_case"]
-    arguments += [f"--algorithm={algorithm}", f"--seed={seed}"]
-    arguments += [] if encoder is None else [f"--encoder={encoder}"]
-    arguments += [] if rounds is None else [f"--rounds={rounds}"]
+    own = hyperparameters.names(registry.find(algorithm, None).hyperparameters)
+    flags: dict[str, Any] = {"flagfile": preset, "dataset": catalog.ARRAYS, "partition": "per_case"}
+    flags |= {"algorithm": algorithm, "seed": seed, "encoder": encoder, "rounds": rounds}
+    arguments = [f"--{name}={value}" for name, value in flags.items() if value is not None]
     for name, value in options.items():
-        if name in hyperparameters:
+        if name in own:
             arguments.append(f"--hparam={name}={value}")
         elif name in known:
             text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
             arguments.append(f"--{name}={text}")
         else:
-            nearest = difflib.get_close_matches(name, [*hyperparameters, *known], 1)
+            nearest = difflib.get_close_matches(name, [*own, *known], 1)
             hint = f" (did you mean {nearest[0]}?)" if nearest else ""
             raise ConfigurationError(
                 f"{name} is neither a hyperparameter of {algorithm} nor a flag of pretrain{hint}"

@@ -27,7 +27,8 @@ class CheckGpuConfig(settings.Settings):
 
 def main(config: CheckGpuConfig) -> None:
     print("looking for a GPU; TensorFlow's first use of a new one takes up to a minute", flush=True)
-    driver, device, missing = _driver_loads(), _has_device(), missing_wheels()
+    driver, missing = _driver_loads(), missing_wheels()
+    device = any(map(os.path.exists, _DEVICE_FILES))
     import tensorflow as tf
 
     from tff_ssl.runtime import devices
@@ -99,10 +100,6 @@ def _driver_loads() -> bool:
     except OSError:
         return False
     return True
-
-
-def _has_device() -> bool:
-    return any(map(os.path.exists, _DEVICE_FILES))
 
 
 def _seconds_of_convolutions() -> tuple[float, float]:

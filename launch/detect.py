@@ -16,7 +16,7 @@ from typing import Any
 
 from launch.options import app, hyperparameters, settings
 from launch.options.script_configs import DetectConfig
-from launch.outputs import output_folder, run_folder
+from launch.outputs import output_folder, run_folder, tables
 from tff_ssl.errors import ConfigurationError, MissingExtraError
 
 _STARTS = ("pretrained", "untrained", "supervised")
@@ -32,7 +32,11 @@ def main(config: DetectConfig) -> None:
             print(f"hparam {line}")
         return
     starts = _check_flags(config)
-    _check_extra()
+    try:
+        for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
+            importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError("launch.detect", "detection", error) from error
     from datasets import coco_folder
     from launch.outputs import detection_plots
     from launch.probes import detection
@@ -55,12 +59,10 @@ def main(config: DetectConfig) -> None:
     network = MaskRCNN(encoder, len(train.class_names), values, config.seed)
     _announce(network, encoder, data, starts, folder, values, config)
     training = detection.build_training(network, weights[starts[0]], data, values, config)
-    results = {
-        name: detection.fine_tune(
-            name, training.starting_from(weights[name]), network, data, folder, config
-        )
-        for name in starts
-    }
+    results = {}
+    for name in starts:
+        own = training.starting_from(weights[name])
+        results[name] = detection.fine_tune(name, own, network, data, folder, config)
     run_folder.write_json(folder / "result.json", [_result(results, encoder, data, config)])
     detection_plots.draw_curves(folder, starts, folder / "curves.png")
     print(
@@ -93,14 +95,6 @@ def _check_flags(config: DetectConfig) -> list[str]:
     if "supervised" in starts and not config.supervised_run:
         raise ConfigurationError("--starts=supervised needs --supervised_run=RUN")
     return starts
-
-
-def _check_extra() -> None:
-    try:
-        for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
-            importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError("launch.detect", "detection", error) from error
 
 
 def _start_weights(starts: list[str], config: DetectConfig):
@@ -186,18 +180,16 @@ def _result(results: dict[str, dict], encoder, data, config: DetectConfig) -> di
 
 
 def _table(results: dict[str, dict[str, Any]]) -> str:
-    columns = {
-        "box AP": "box_ap", "AP50": "box_ap50", "AP75": "box_ap75", "mask AP": "mask_ap",
-        "AP50 ": "mask_ap50", "AP75 ": "mask_ap75", "train box AP": "train_box_ap",
-        "train mask AP": "train_mask_ap",
-    }  # fmt: skip
-    width = max(len(name) for name in (*results, "start"))
-    lines = [f"{'start':{width}}  " + "  ".join(columns) + "  loss"]
+    keys = (
+        "box_ap", "box_ap50", "box_ap75", "mask_ap", "mask_ap50", "mask_ap75", "train_box_ap",
+        "train_mask_ap",
+    )  # fmt: skip
+    titles = ["box AP", "AP50", "AP75", "mask AP", "AP50", "AP75", "train box AP", "train mask AP"]
+    rows = [["start", *titles, "loss"]]
     for name, result in results.items():
-        cells = [f"{100 * result[key]:{len(title)}.1f}" for title, key in columns.items()]
         loss = f"{result['first_loss']:.2f} -> {result['last_loss']:.2f}"
-        lines.append(f"{name:{width}}  " + "  ".join(cells) + f"  {loss}")
-    return "\n".join(lines)
+        rows.append([name, *(f"{100 * result[key]:.1f}" for key in keys), loss])
+    return tables.aligned(rows)
 
 
 SCRIPT = app.Script("detect", main, DetectConfig, resumes=True)

@@ -35,13 +35,14 @@ import numpy as np
 
 from datasets import catalog
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
-from launch.options import app, data, settings
+from launch.options import app, command_line, data, presets, resuming, settings
 from launch.options.image_config import DataConfig
-from launch.options.run_config import EvaluationConfig, ScriptConfig
+from launch.options.run_config import EvaluationConfig, RunConfig, ScriptConfig
 from launch.options.settings import flag, section
-from launch.outputs import tables
+from launch.outputs import output_folder, run_folder, tables
 from launch.probes import latency, result_text
 from tff_ssl import whole_files
+from tff_ssl.errors import ConfigurationError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +110,12 @@ class Converted(NamedTuple):
 
 
 def main(config: ExportConfig) -> None:
-    from launch.options import resuming
-    from launch.outputs import run_folder
     from launch.runs import stopped
     from tff_ssl.deployment import encoder_weights, export, saved_model
-    from tff_ssl.errors import ConfigurationError
 
     for name in config.format:
-        if name not in (*_FORMATS, *_CLIENT_FORMATS):
-            known = ", ".join((*_FORMATS, *_CLIENT_FORMATS))
+        if name not in _FORMATS + _CLIENT_FORMATS:
+            known = ", ".join(_FORMATS + _CLIENT_FORMATS)
             raise ConfigurationError(f"--format takes {known}; got {name!r}")
     if set(config.format) & set(_CLIENT_FORMATS):
         _export_client(config)
@@ -166,7 +164,9 @@ def main(config: ExportConfig) -> None:
             except shutil.Error as error:  # It lists each file; the reason is the same.
                 reason = error.args[0][0][2]
                 raise ConfigurationError(f"{output} cannot be written to: {reason}") from error
-            _replace_all(pathlib.Path(scratch), output)
+            for path in pathlib.Path(scratch).iterdir():
+                whole_files.remove(output / path.name)
+                path.rename(output / path.name)
     names = ["encoder/"] * is_stopped + [f.path.name for f in converted.values() if f.path]
     print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
 
@@ -188,22 +188,18 @@ def _noise(image_shape: tuple[int, int, int], config: ExportConfig) -> ImageData
 
 def _export_client(config: ExportConfig) -> None:
     """Writes a client package, and prints what its stages cost."""
-    from launch.outputs import output_folder
     from launch.runs import client_packages
     from tff_ssl import client
-    from tff_ssl.errors import ConfigurationError
 
     if not set(config.format) <= set(_CLIENT_FORMATS):
         raise ConfigurationError(
             "--format: export a client package by itself, without other formats"
         )
     of_run = _run_config(config)
-    folder = output_folder.choose(config.output.output_dir, "client")
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
-    run_folder_of_flag = pathlib.Path(config.run) if config.run else None
+    folder = output_folder.choose_empty(config.output.output_dir, "client")
+    run = pathlib.Path(config.run) if config.run else None
     lite = "client-tflite" in config.format
-    rows, select = client_packages.export(of_run, run_folder_of_flag, folder, lite)
+    rows, select = client_packages.export(of_run, run, folder, lite)
     print(f"\n{_client_table(rows)}")
     if lite:
         size = (folder / client.LITE).stat().st_size
@@ -212,13 +208,8 @@ def _export_client(config: ExportConfig) -> None:
     print(f"\nwritten to {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
 
 
-def _run_config(config: ExportConfig):
+def _run_config(config: ExportConfig) -> RunConfig:
     """The configuration of the run whose client is exported, or of the flags without a run."""
-    from launch.options import command_line, presets, resuming
-    from launch.options.run_config import RunConfig
-    from launch.outputs import run_folder
-    from tff_ssl.errors import ConfigurationError
-
     if config.run:
         folder = run_folder.run_of(pathlib.Path(config.run))
         of_run = resuming.read_run(folder)
@@ -228,8 +219,7 @@ def _run_config(config: ExportConfig):
         return dataclasses.replace(of_run, data=taken.data)
     if not config.algorithm:
         raise ConfigurationError("--format=client needs --run=RUN, or --algorithm=NAME")
-    dataset = config.data.dataset
-    preset = presets.of_algorithm(config.algorithm, dataset)
+    preset = presets.of_algorithm(config.algorithm, config.data.dataset)
     names = [name for name in config.given if name in settings.settings(RunConfig, "pretrain")]
     arguments = [f"--flagfile={preset}"] if preset else []
     arguments += resuming.as_arguments(config, set(names) - {"output_dir"})
@@ -238,9 +228,9 @@ def _run_config(config: ExportConfig):
 
 def _client_table(rows: list[dict[str, Any]]) -> str:
     """What a client of each stage receives, sends and computes."""
-    header: list[str] = ["stage", "down", "up", "one step"]
-    header += ["LiteRT", "its memory", "difference"] if "lite_difference" in rows[0] else []
-    lines: list[list[str]] = [header]
+    lines = [["stage", "down", "up", "one step"]]
+    if "lite_difference" in rows[0]:
+        lines[0] += ["LiteRT", "its memory", "difference"]
     for row in rows:
         line = [row["stage"], *(f"{row[f'bytes_{way}']:,} bytes" for way in ("down", "up"))]
         line.append(f"{row['milliseconds']:.1f} ms")
@@ -248,16 +238,8 @@ def _client_table(rows: list[dict[str, Any]]) -> str:
             line += [f"{row['lite_milliseconds']:.1f} ms", f"{row['lite_peak_mb']:.0f} MB",
                      f"{row['lite_difference']:.1g}"]  # fmt: skip
         lines.append(line)
-    return (
-        f"{tables.aligned(lines)}\n(a step of a client of {rows[0]['images']} images, on this CPU)"
-    )
-
-
-def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Moves files and folders to another folder, where they replace earlier ones."""
-    for path in source.iterdir():
-        whole_files.remove(target / path.name)
-        path.rename(target / path.name)
+    images = rows[0]["images"]
+    return f"{tables.aligned(lines)}\n(a step of a client of {images} images, on this CPU)"
 
 
 def _convert(
@@ -266,7 +248,6 @@ def _convert(
     """Writes the encoder in all formats; returns itself and the results by name."""
     import tensorflow as tf
 
-    from launch.outputs import run_folder
     from launch.pages import model_card, run_files
     from tff_ssl.deployment import encoder, export, saved_model
 
@@ -300,6 +281,8 @@ def _measure(
     converted: dict[str, Converted], dataset, config: ExportConfig
 ) -> list[dict[str, Any]]:
     """Size, latency, difference of the features and accuracy of the encoder and every file."""
+    from launch.probes import probing
+
     source = dataset.test if len(dataset.test) else dataset.train
     images = source.images[:_COMPARED_IMAGES]
     expected = _in_batches(converted["encoder"].encode, images)
@@ -308,47 +291,31 @@ def _measure(
         files = path.rglob("*") if path and path.is_dir() else [path]
         size = sum(file.stat().st_size for file in files if file and file.is_file())
         difference = np.abs(_in_batches(encode, images) - expected)
+        milliseconds = latency.median_milliseconds(encode, images[:1], _TIMED, _WARM_UP)
         results.append(
             {
                 "name": name,
                 "path": path and path.name,
                 "bytes": path and size,
-                "milliseconds": round(
-                    latency.median_milliseconds(encode, images[:1], _TIMED, _WARM_UP), 3
-                ),
+                "milliseconds": round(milliseconds, 3),
                 "largest_difference": float(difference.max()),
                 "feature_std": float(expected.std()),
                 "probe": [],
             }
         )
-    for scores in _probe(converted, dataset, config):
+    kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
+    for probed in probing.linear_probes(dataset, kinds, config.evaluation, config.seed):
+        about = {key: probed[key] for key in ("protocol", "labels", "labels_per_class")}
+        scores = {"encoder": probed, **probed["baselines"]}
         for result in results:
-            result["probe"].append(scores[result["name"]])
+            own = {key: scores[result["name"]][key] for key in ("accuracy", "accuracy_std")}
+            result["probe"].append(about | own)
     return results
 
 
 def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
     starts = range(0, len(images), _BATCH)
     return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
-
-
-def _probe(
-    converted: dict[str, Converted], dataset, config: ExportConfig
-) -> list[dict[str, dict[str, Any]]]:
-    """Linear probes of all features on the same labels: name -> accuracy, for each result."""
-    from launch.probes import probing
-
-    kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
-    counts = probing.label_counts(config.evaluation)
-    results = probing.linear_probes(dataset, kinds, counts, config.evaluation, config.seed)
-    of_labels, of_scores = ("protocol", "labels", "labels_per_class"), ("accuracy", "accuracy_std")
-    return [
-        {
-            name: {key: result[key] for key in of_labels} | {key: scores[key] for key in of_scores}
-            for name, scores in {"encoder": result, **result["baselines"]}.items()
-        }
-        for result in results
-    ]
 
 
 def _table(results: list[dict[str, Any]]) -> str:

@@ -14,7 +14,6 @@ from launch.options import app, presets
 from launch.options.run_config import RunConfig
 from launch.outputs import output_folder, run_folder, tables
 from tff_ssl import whole_files
-from tff_ssl.errors import ConfigurationError
 
 
 def main(config: RunConfig) -> None:
@@ -27,15 +26,12 @@ def main(config: RunConfig) -> None:
     from launch.runs import federated
     from tff_ssl.deployment import lowering
 
-    folder = output_folder.choose(config.output.output_dir, f"lower-{config.data.dataset}")
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
+    folder = output_folder.choose_empty(config.output.output_dir, f"lower-{config.data.dataset}")
     chosen = algorithm_options.choose(config)
     name, objective = config.algorithm.algorithm, chosen.config.objective
     dataset = federated.load(chosen.config)
     # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
-    built = federated.build(chosen, dataset, batched=False)
-    rounds = built.algorithm.rounds_to_lower()
+    rounds = federated.build(chosen, dataset, batched=False).algorithm.rounds_to_lower()
     print(
         f"{name} with {objective} for images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))}: lowering {', '.join(rounds)}\n"
@@ -48,9 +44,8 @@ def main(config: RunConfig) -> None:
         for round_name, lowerable in rounds.items():
             lowered = lowering.lower(lowerable.next)
             lowering.save(new / round_name, lowerable, lowered)
-            row = _summary(round_name, lowerable, lowered)
-            rows.append(row)
-            descriptions.append(_description(row, lowerable, lowered))
+            rows.append(_summary(round_name, lowerable, lowered))
+            descriptions.append(_description(rows[-1], lowerable, lowered))
         content = {"algorithm": name, "objective": objective, "hyperparameters": str(chosen.values)}
         run_folder.write_json(new / "lowering.json", content | {"rounds": rows})
         text = _format(rows)
@@ -84,10 +79,8 @@ def _format(table: list[dict[str, Any]]) -> str:
     rows = [["", *forms, "bytes down", "bytes up", "securely"]]
     for row in table:
         converts = ["yes" if row["converts"][form] else "no" for form in forms]
-        sizes = [
-            f"{row[f'bytes_{path}_per_client']:,}" for path in ("down", "up", "securely_summed")
-        ]
-        rows.append([row["name"], *converts, *sizes])
+        sizes = (row[f"bytes_{path}_per_client"] for path in ("down", "up", "securely_summed"))
+        rows.append([row["name"], *converts, *(f"{size:,}" for size in sizes)])
     reasons = [
         f"{row['name']} not to {form}: {reason}"
         for row in table

@@ -12,11 +12,14 @@ import dataclasses
 import textwrap
 from typing import Any
 
-from launch.options import app, settings
+import numpy as np
+
+from datasets import describe, partition
+from launch.options import app, data, defaults, settings
 from launch.options.image_config import ClientsConfig, DataConfig
 from launch.options.run_config import ScriptConfig
 from launch.options.settings import section
-from launch.outputs import output_folder, run_folder
+from launch.outputs import output_folder, plots, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +31,12 @@ class PartitionReportConfig(ScriptConfig):
 
 
 def main(config: PartitionReportConfig) -> None:
-    from datasets import describe
     from launch.options import clients as clients_options
-    from launch.options import data, defaults
-    from launch.outputs import plots
 
     config = defaults.resolve(config, None)
-    settings, seed, own = _settings(config), config.seed, config.clients
+    report, seed, own = _settings(config), config.seed, config.clients
     folder = output_folder.choose(config.output.output_dir, f"partition-{config.data.dataset}")
-    used = "".join(f", {flag}={value}" for flag, value in settings["flags"].items())
+    used = "".join(f", {flag}={value}" for flag, value in report["flags"].items())
     description = f"{config.data.dataset}: {own.partition}{used}, seed {seed}"
     title = textwrap.fill(description, 90)
     pictures = ["partition.png"] + (["images.png"] if own.shift != "none" else [])
@@ -46,9 +46,10 @@ def main(config: PartitionReportConfig) -> None:
     clusters = clients_options.cluster_ids(dataset, own, seed)
     clients = clients_options.partition_dataset(dataset, own, seed, clusters)
     client_images = clients_options.client_images(dataset.train, clients, own)
-    report = settings | _figures(dataset, clients, clusters)
+    report |= _figures(dataset, clients, clusters)
     if own.min_client_size > 1:
-        report["clients_filled_up"] = _filled_up(dataset, clusters, own, seed)
+        unfilled = clients_options.partition_dataset(dataset, own, seed, clusters, 1)
+        report["clients_filled_up"] = sum(len(one) < own.min_client_size for one in unfilled)
     folder.mkdir(parents=True, exist_ok=True)
     report["picture"] = _picture(dataset, clients, clusters, title)
     plots.save(describe.draw(report["picture"]), folder / "partition.png", dpi=120)
@@ -63,19 +64,17 @@ def main(config: PartitionReportConfig) -> None:
 
 def _settings(config: PartitionReportConfig) -> dict[str, Any]:
     """The settings that determine the partition, with only the flags it uses."""
-    from datasets import partition
-
-    clients, data = config.clients, config.data
+    clients, images = config.clients, config.data
     used = partition.flags_of(clients.partition, clients.cluster_partition)
     used += ("min_client_size",) if clients.min_client_size != 1 else ()
     used += ("data_fraction",) if clients.data_fraction != 1 else ()
     used += ("shift", "shifts") if clients.shift != "none" else ()
     values = {flag: settings.json_value(getattr(clients, flag)) for flag in used}
     return {
-        "dataset": data.dataset,
-        "data_dir": data.data_dir,
-        "image_size": data.image_size,
-        **{name: True for name in ("follow_links", "skip_broken") if getattr(data, name)},
+        "dataset": images.dataset,
+        "data_dir": images.data_dir,
+        "image_size": images.image_size,
+        **{name: True for name in ("follow_links", "skip_broken") if getattr(images, name)},
         "partition": clients.partition,
         "flags": {flag: value for flag, value in values.items() if value is not None},
         "seed": config.seed,
@@ -84,10 +83,6 @@ def _settings(config: PartitionReportConfig) -> dict[str, Any]:
 
 def _figures(dataset, clients, clusters) -> dict[str, Any]:
     """The partition's figures by class, and by cluster if there are clusters."""
-    import numpy as np
-
-    from datasets import describe
-
     counts = describe.histograms(dataset.train.labels, clients, len(dataset.class_names))
     figures = describe.summary(counts, clients, len(dataset.train))
     if clusters is None:
@@ -100,18 +95,8 @@ def _figures(dataset, clients, clusters) -> dict[str, Any]:
     }
 
 
-def _filled_up(dataset, clusters, config: ClientsConfig, seed: int) -> int:
-    """Number of clients that would be smaller without `--min_client_size`."""
-    from launch.options import clients as clients_options
-
-    clients = clients_options.partition_dataset(dataset, config, seed, clusters, min_client_size=1)
-    return sum(len(indices) < config.min_client_size for indices in clients)
-
-
 def _picture(dataset, clients, clusters, title: str) -> dict[str, Any]:
     """The bars of the clients, coloured by cluster if there are clusters, otherwise by class."""
-    from datasets import describe
-
     labels, names = dataset.train.labels, dataset.class_names
     if clusters is not None:
         labels, names = clusters, [f"cluster {k}" for k in range(clusters.max() + 1)]
@@ -122,12 +107,11 @@ def _picture(dataset, clients, clusters, title: str) -> dict[str, Any]:
 
 
 def _print_table(report: dict[str, Any]) -> None:
-    sizes, classes = report["client_sizes"], report["classes_per_client"]
     rows = [
         ("clients", f"{report['clients']:,}"),
         ("examples", f"{report['examples']:,} ({report['examples_left_out']:,} left out)"),
-        ("examples per client", _spread(sizes)),
-        ("classes per client", _spread(classes)),
+        ("examples per client", _spread(report["client_sizes"])),
+        ("classes per client", _spread(report["classes_per_client"])),
         ("earth mover's distance", _distance(report["emd"])),
     ]
     if "clients_filled_up" in report:

@@ -8,6 +8,7 @@ your own images, with a default preset in launch/presets/case_folder/.
 
 from launch.options import app, presets
 from launch.options.run_config import RunConfig
+from launch.runs import seeds
 
 
 def main(config: RunConfig) -> None:
@@ -15,15 +16,12 @@ def main(config: RunConfig) -> None:
         from launch.options import choices
 
         choices.show(config)
-        return
-    if config.output.seeds:
-        from launch.runs import seeds
-
+    elif config.output.seeds:
         seeds.train(config)
-        return
-    from launch.runs import federated
+    else:
+        from launch.runs import federated
 
-    federated.pretrain(config)
+        federated.pretrain(config)
 
 
 SCRIPT = app.Script("pretrain", main, RunConfig, presets.of_algorithm, resumes=True)

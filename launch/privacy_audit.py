@@ -49,8 +49,7 @@ def main(config: AuditConfig) -> None:
     noise, rate = config.dp_noise_multiplier, config.sampling_rate
     mean = differential_privacy.GaussianMean(noise, _CLIP, config.dp_adaptive_clipping)
     delta = differential_privacy.default_delta(config.canaries)
-    accountant = differential_privacy.Accountant(rate, (noise, noise), delta)
-    announced = accountant.epsilon(config.rounds)
+    announced = differential_privacy.Accountant(rate, (noise, noise), delta).epsilon(config.rounds)
     guesses = 2 * round(_GUESSED_SHARE * config.canaries / 2)
     print(
         f"{config.canaries} canaries, {config.rounds} rounds of DCCO, each canary in a round with "

@@ -26,7 +26,10 @@ from typing import Literal
 from launch.options import app, resuming
 from launch.options.settings import Settings, flag
 from launch.outputs import commands, run_folder
+from launch.runs import scripts
+from launch.studies.engine import exchange, runner
 from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.reporting import checked_files, records
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 # Flags that identify a reproduction; its files, which may be a stranger's, choose no others.
@@ -90,7 +93,6 @@ class ReproduceConfig(Settings):
 
 
 def main(args: ReproduceConfig) -> None:
-    from launch.runs import scripts
     from launch.studies import catalog
 
     if args.list:
@@ -109,9 +111,8 @@ def main(args: ReproduceConfig) -> None:
 
 def _reproduce_all(args: ReproduceConfig) -> None:
     """Reproduces or estimates the experiments that have a scale for a GPU, in their order."""
-    from launch.runs import scripts
     from launch.studies import catalog
-    from launch.studies.engine import estimates, runner
+    from launch.studies.engine import estimates
 
     experiments, failed, found = [], "", 0
     for name in catalog.OF_GPU:
@@ -141,8 +142,6 @@ def _reproduce_all(args: ReproduceConfig) -> None:
 
 def _reproduce(args: ReproduceConfig) -> None:
     """Reproduces or estimates one experiment."""
-    from launch.runs import scripts
-    from launch.studies.engine import exchange, runner
     from tff_ssl.algorithms import registry
 
     if args.algorithm:
@@ -185,8 +184,6 @@ def _folder(args: ReproduceConfig, first: str) -> pathlib.Path:
 
 def _take_over(args: ReproduceConfig) -> ReproduceConfig:
     """Takes over flags that are not given from `--output_dir`, or from `--import_from`."""
-    from tff_ssl.reporting import checked_files, records
-
     folder = pathlib.Path(args.output_dir) if args.output_dir else None
     if folder and (folder / records.IDENTITY).exists():
         before = checked_files.read_json(folder / records.IDENTITY, {"experiment": str})
@@ -205,7 +202,6 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
 
 
 def _check(args: ReproduceConfig) -> None:
-    from launch.runs import scripts
     from launch.studies import catalog
 
     of_gpu = ", ".join(catalog.OF_GPU)
@@ -239,7 +235,6 @@ def _check(args: ReproduceConfig) -> None:
 def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experiment]:
     """Builds the experiment; drops `--dataset` if it names the experiment's own data set."""
     from launch.studies import catalog
-    from launch.studies.engine import runner
 
     assert args.experiment
     build, _ = catalog.EXPERIMENTS[args.experiment]
@@ -264,8 +259,6 @@ def _choose_cells(
     experiment: Experiment, patterns: Sequence[str], algorithm: str | None
 ) -> list[Cell]:
     """The cells of `--only` and `--algorithm`, by default all, and the cells that they need."""
-    from launch.studies.engine import runner
-
     known = [
         cell.name
         for cell in experiment.cells

@@ -18,16 +18,18 @@ import functools
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from launch.options import app, presets, resuming
 from launch.options.run_config import RunConfig
 from launch.options.settings import flag
-from launch.outputs import commands, output_folder, run_folder, tables
+from launch.outputs import commands, output_folder, run_folder, sweep_plot, tables
+from launch.runs import scripts, trials
+from launch.runs import seeds as seeds_of_run
+from launch.runs.trials import Outcome, Trial
+from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
-
-if TYPE_CHECKING:  # Imports TensorFlow, which takes seconds.
-    from launch.runs.trials import Outcome, Trial
+from tff_ssl.reporting import checked_files
 
 # Flags of this script alone, or with other values in the trials.
 _OWN = {
@@ -64,13 +66,11 @@ def main(config: SweepConfig) -> None:
 
         choices.show(config)
         return
-    from launch.runs import scripts, trials
-
     seeds = _check(config)
     chosen, notes = _choose_trials(config)
-    name = f"sweep-{config.data.dataset}"
-    folder = output_folder.choose(config.output.output_dir, name)
-    flags = _shared_flags(config)
+    folder = output_folder.choose(config.output.output_dir, f"sweep-{config.data.dataset}")
+    flags = [f"--flagfile={path}" for path in presets.files(sys.argv[1:])]
+    flags += resuming.as_arguments(config, config.given - _OWN)
     _claim(folder, flags)
     every = [(trial, seed) for trial in chosen for seed in seeds]
     pending = [
@@ -102,9 +102,6 @@ def main(config: SweepConfig) -> None:
 
 def _check(config: SweepConfig) -> tuple[int, ...]:
     """The seeds; a `ConfigurationError` if flags do not fit together."""
-    from launch.runs import scripts
-    from launch.runs import seeds as seeds_of_run
-
     scripts.check_jobs(config.jobs)
     for name in ("trials", "sweep_seed"):
         if name in config.given and config.search != "random":
@@ -118,29 +115,22 @@ def _check(config: SweepConfig) -> tuple[int, ...]:
     return seeds_of_run.check(config) if config.output.seeds else (config.seed,)
 
 
-def _choose_trials(config: SweepConfig) -> "tuple[list[Trial], list[str]]":
+def _choose_trials(config: SweepConfig) -> tuple[list[Trial], list[str]]:
     """The trials, and notes on hyperparameters that some algorithms lack."""
-    from launch.runs import trials
     from tff_ssl.algorithms import registry
 
     objective = config.algorithm.objective
-    algorithms = {name: registry.find(name, objective) for name in config.algorithms}
+    algorithms = {
+        name: registry.find(name, objective).hyperparameters for name in config.algorithms
+    }
     # Those of a flag file are no values to try; the trials read the file themselves.
     grid = trials.parse_grid(presets.given(sys.argv[1:], "hparam"))
     drawn = config.trials if config.search == "random" else None
     return trials.choose(algorithms, grid, drawn, config.sweep_seed)
 
 
-def _shared_flags(config: SweepConfig) -> list[str]:
-    """The flags of `pretrain` that all trials share."""
-    files = [f"--flagfile={path}" for path in presets.files(sys.argv[1:])]
-    return [*files, *resuming.as_arguments(config, config.given - _OWN)]
-
-
 def _claim(folder: pathlib.Path, flags: Sequence[str]) -> None:
     """Locks the folder, and records the shared flags; they are the same when it continues."""
-    from tff_ssl.reporting import checked_files
-
     path = folder / _IDENTITY
     if path.exists():
         before = checked_files.read_json(path, {"flags": [str]})["flags"]
@@ -156,12 +146,8 @@ def _claim(folder: pathlib.Path, flags: Sequence[str]) -> None:
     run_folder.write_json(path, {"flags": list(flags)})
 
 
-def _report(outcomes: "Sequence[Outcome]", folder: pathlib.Path) -> None:
+def _report(outcomes: Sequence[Outcome], folder: pathlib.Path) -> None:
     """Prints the selected settings; writes `summary.csv` and `sweep.png`."""
-    from launch.outputs import sweep_plot
-    from launch.runs import trials
-    from tff_ssl import whole_files
-
     selected = trials.select(outcomes)
     print(f"\n{tables.aligned(trials.selected_rows(outcomes))}\n")
     rows = [trials.summary_row(one, one is selected[one.trial.algorithm]) for one in outcomes]

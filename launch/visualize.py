@@ -53,9 +53,8 @@ def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
     rebuilt = rebuilding.rebuild(run, config)
     run_folder.make(output)
     folders = encoder_comparison.folders_of_run(run)
-    written = []
-    if len(folders) > 1:
-        written = encoder_comparison.compare(folders, rebuilt.own, output)
+    several = len(folders) > 1
+    written = encoder_comparison.compare(folders, rebuilt.own, output) if several else []
     pictures = [
         Picture(path.read_bytes(), f"{path.stem.replace('_', ' ')} of {', '.join(folders)}")
         for path in written

@@ -1,5 +1,8 @@
 """Errors that a user can act on; each message is one line."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class ConfigurationError(ValueError):
     """A setting is impossible; the message names the flag and the possible values."""
@@ -15,6 +18,15 @@ class MissingExtraError(ConfigurationError):
     def __init__(self, what: str, extra: str, reason: ImportError | None = None) -> None:
         super().__init__(f"{what} needs the extra `{extra}`{f' ({reason})' if reason else ''}")
         self.extra = extra
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Raises a ValueError of its block as a ConfigurationError that begins with `what`, a flag."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: {error}") from error
 
 
 class TrainingError(RuntimeError):

@@ -248,9 +248,8 @@ def counts(paper: str = "", how: str = "") -> Counter:
 
 
 def _how(claim: PaperClaim) -> str:
-    if not claim.trials:
-        return NOT_RUN
-    return BY_CALCULATION if isinstance(claim.trials[0], Proof) else BY_RUNS
+    is_proof = claim.trials and isinstance(claim.trials[0], Proof)
+    return BY_CALCULATION if is_proof else BY_RUNS if claim.trials else NOT_RUN
 
 
 def count_sentence() -> str:

@@ -27,16 +27,11 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
     result: list[str] = []
     base, in_block, in_section, in_code = 0, False, False, False
     for line in lines:
-        indent = len(line) - len(line.lstrip())
-        text = line.strip()
-        if not text:
-            result.append("")
-            in_code = False
-            continue
-        if text.startswith((">>> ", "... ")):  # Code, which ends with a blank line.
-            in_code = True
-        if in_code:
-            result.append(line)
+        indent, text = len(line) - len(line.lstrip()), line.strip()
+        # A blank line ends code.
+        in_code = bool(text) and (in_code or text.startswith((">>> ", "... ")))
+        if in_code or not text:
+            result.append(line if text else "")
             continue
         if indent == 0:
             in_section = bool(_SECTION.match(text))
@@ -53,10 +48,8 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
         if in_block and result and result[-1]:
             result.append("")
         in_block = False
-        item = _ITEM.match(text)
-        if indent < base:
-            base = indent
-        if item:
+        base = min(base, indent)
+        if item := _ITEM.match(text):
             previous = result[-1] if result else ""
             continues = _ITEM.match(previous.lstrip()) or previous.startswith(" ")
             if previous and base == 0 and not continues:
@@ -102,8 +95,7 @@ def _join_code(lines: list[str]) -> list[str]:
             head, tick, rest = line.strip().partition("`")
             joined[-1] += f" {head}{tick}"
             if rest.strip():
-                indent = " " * (len(line) - len(line.lstrip()))
-                joined.append(indent + rest.strip())
+                joined.append(" " * (len(line) - len(line.lstrip())) + rest.strip())
         else:
             joined.append(line)
     return joined
@@ -118,9 +110,8 @@ def modules(package: str) -> list[str]:
 
 def drop_aliases(module: Any) -> None:
     """Removes Python's own texts of fields, "Alias for field number 0", from named tuples."""
-    for value in vars(module).values():
-        if not (isinstance(value, type) and issubclass(value, tuple)):
-            continue
+    tuples = (v for v in vars(module).values() if isinstance(v, type) and issubclass(v, tuple))
+    for value in tuples:
         for name in getattr(value, "_fields", ()):
             field = vars(value).get(name)
             if str(getattr(field, "__doc__", "")).startswith("Alias for field number"):
@@ -131,14 +122,12 @@ def _write_pages(app):
     """Writes a reference page for each package that has modules."""
     target = pathlib.Path(app.srcdir) / "reference"
     pages: dict[str, list[str]] = {}
-    for package in _PACKAGES:
-        for name in modules(package):
-            parts = name.split(".")
-            module = importlib.import_module(name)
-            drop_aliases(module)
-            is_package = len(parts) > 2 or hasattr(module, "__path__")
-            page = ".".join(parts[:2]) if is_package else parts[0]
-            pages.setdefault(page, []).append(name)
+    for name in (name for package in _PACKAGES for name in modules(package)):
+        parts, module = name.split("."), importlib.import_module(name)
+        drop_aliases(module)
+        is_package = len(parts) > 2 or hasattr(module, "__path__")
+        page = ".".join(parts[:2]) if is_package else parts[0]
+        pages.setdefault(page, []).append(name)
     for page, names in pages.items():
         lines = [page, "=" * len(page), ""]
         for name in names:

@@ -48,9 +48,5 @@ def _figures(found: Sequence, number: int) -> list[str]:
         longest = max(known, key=lambda estimate: estimate.hours)
         total = sum(estimate.hours for estimate in known)
         hours = [f"{longest.images:,.0f}", format_hours(longest.hours), format_hours(total)]
-    return [
-        cells,
-        f"{max(estimate.megabytes for estimate in done):,}",
-        fastest if fastest == slowest else f"{fastest} to {slowest}",
-        *hours,
-    ]
+    megabytes = f"{max(estimate.megabytes for estimate in done):,}"
+    return [cells, megabytes, fastest if fastest == slowest else f"{fastest} to {slowest}", *hours]

@@ -258,8 +258,7 @@ def measured(name: str, tables: list[int] | None = None) -> list[str]:
     """The tables of an experiment in `measured/`, or some by number, from 1."""
     experiment, values = read(name)
     lines = []
-    for number in tables or range(1, len(experiment.tables) + 1):
-        shown = experiment.tables[number - 1]
+    for shown in [experiment.tables[n - 1] for n in tables] if tables else experiment.tables:
         grid = comparison(shown, values[shown.title], further_rows(name, shown))
         lines += [f"**{shown.title}**", *table(grid)]
     return [*lines, f"The result of every run is in `measured/{name}.jsonl`.", ""]
@@ -272,8 +271,7 @@ def published(name: str, tables: list[int] | None = None) -> list[str]:
 
     experiment = catalog.EXPERIMENTS[name][0]("paper", None, None)
     lines = []
-    for number in tables or range(1, len(experiment.tables) + 1):
-        shown = experiment.tables[number - 1]
+    for shown in [experiment.tables[n - 1] for n in tables] if tables else experiment.tables:
         if shown.published:
             lines += [f"**{shown.title}**", *table(report.published_grid(shown))]
     return lines

@@ -77,12 +77,12 @@ def seen(checked, verdict: str) -> tuple[str, str]:
     number = f"{_describe(contrast, shown)} is **{mean:,.1f}{unit}**"
     interval = f"95 % interval {low:,.1f} to {high:,.1f}" if math.isfinite(low) else "one seed"
     interval += "" if one.is_paired or math.isinf(one.error) else ", not paired by seed"
-    remark = (
-        ""
-        if learned
-        else (" It is not shown that what is compared has learned more than an untrained encoder.")
-    )
-    if learned and one.p_value() < verdicts.LEVEL and verdict == verdicts.NOT_SHOWN:
+    remark = ""
+    if not learned:
+        remark = (
+            " It is not shown that what is compared has learned more than an untrained encoder."
+        )
+    elif one.p_value() < verdicts.LEVEL and verdict == verdicts.NOT_SHOWN:
         remark = " Of so many comparisons, one may be as far off by chance (Holm's correction)."
     sentence = f"{number} ({interval}). It has to be above {needed:,.1f}: *{claim.text}.*{remark}"
     return sentence, draw(mean, low, high, needed, html_class(verdict), unit)

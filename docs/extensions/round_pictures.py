@@ -48,10 +48,7 @@ def draw(lanes: list[str], lines: list[str]) -> str:
     lines_of_lanes = [
         f'<line class="lane" x1="{x}" y1="34" x2="{x}" y2="{y}"/>' for x in centres.values()
     ]
-    names = [
-        f'<text class="name" x="{x}" y="24" text-anchor="middle">{escape(lane)}</text>'
-        for lane, x in centres.items()
-    ]
+    names = [_texts([lane], x, 24, 'class="name" ')[0] for lane, x in centres.items()]
     label = escape("; ".join(line.strip() for line in lines), quote=True)
     return (
         f'<svg class="round" viewBox="0 0 {width} {y + 6}" role="img" aria-label="{label}" '
@@ -59,26 +56,27 @@ def draw(lanes: list[str], lines: list[str]) -> str:
     )
 
 
+def _texts(rows: list[str], x: float, y: float, kind: str = "") -> list[str]:
+    """Lines of text, the first at the height `y`."""
+    rest = 'text-anchor="middle">'
+    return [
+        f'<text {kind}x="{x}" y="{y + _LINE_HEIGHT * i}" {rest}{escape(row)}</text>'
+        for i, row in enumerate(rows)
+    ]
+
+
 def _box(x: float, y: float, text: str) -> tuple[list[str], float]:
     rows = textwrap.wrap(text, _LETTERS)
     height = _LINE_HEIGHT * len(rows) + 12
     half = _LANE_WIDTH / 2 - 8
     box = f'<rect x="{x - half}" y="{y}" width="{2 * half}" height="{height}" rx="6"/>'
-    texts = [
-        f'<text x="{x}" y="{y + 18 + _LINE_HEIGHT * i}" text-anchor="middle">{escape(row)}</text>'
-        for i, row in enumerate(rows)
-    ]
-    return [box, *texts], y + height + 14
+    return [box, *_texts(rows, x, y + 18)], y + height + 14
 
 
 def _message(start: float, end: float, y: float, text: str) -> tuple[list[str], float]:
     rows = textwrap.wrap(text, _LETTERS)
     middle, sign = (start + end) / 2, 1 if end > start else -1
-    texts = [
-        f'<text class="message" x="{middle}" y="{y + 10 + _LINE_HEIGHT * i}" '
-        f'text-anchor="middle">{escape(row)}</text>'
-        for i, row in enumerate(rows)
-    ]
+    texts = _texts(rows, middle, y + 10, 'class="message" ')
     y += _LINE_HEIGHT * len(rows) + 4
     tip = f"{end - sign * 9},{y - 5} {end},{y} {end - sign * 9},{y + 5}"
     arrow = [

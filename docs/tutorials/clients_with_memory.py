@@ -48,15 +48,13 @@ for path in sorted((folder / "client_states").rglob("*")):
 
 with open(folder / "client_metrics.csv", newline="") as file:
     rows = list(csv.DictReader(file))
-figure, axes = plt.subplots(figsize=(5, 3))
+_, axes = plt.subplots(figsize=(5, 3), layout="tight")
 for client in sorted({row["client"] for row in rows}):
     own = [row for row in rows if row["client"] == client]
     divergences = [float(row["squared_divergence"]) for row in own]
     axes.plot([int(row["round"]) for row in own], divergences, "o-", label=f"client {client}")
-axes.set_xlabel("round")
-axes.set_ylabel("squared divergence")
+axes.set(xlabel="round", ylabel="squared divergence")
 axes.legend(fontsize=8)
-figure.tight_layout()
 
 # %%
 # :doc:`../clients_with_memory` describes the algorithms whose clients keep a state.

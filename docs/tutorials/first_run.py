@@ -40,11 +40,9 @@ run = tff_ssl.train(clients, algorithm="dcco", rounds=20, views="affine")
 # ``run.metrics`` has a dictionary for each round.
 
 print(", ".join(run.metrics[0]))
-figure, axes = plt.subplots(figsize=(5, 3))
+_, axes = plt.subplots(figsize=(5, 3), layout="tight")
 axes.plot([row["round"] for row in run.metrics], [row["loss"] for row in run.metrics])
-axes.set_xlabel("round")
-axes.set_ylabel("loss")
-figure.tight_layout()
+axes.set(xlabel="round", ylabel="loss")
 
 # %%
 # Evaluate

@@ -116,11 +116,9 @@ with tff_ssl.runtime.start():
         server, states = output.state, output.client_states
         losses.append(float(output.metrics["loss"]))
 
-figure, axes = plt.subplots(figsize=(5, 3))
+_, axes = plt.subplots(figsize=(5, 3), layout="tight")
 axes.plot(range(1, len(losses) + 1), losses, marker="o")
-axes.set_xlabel("round")
-axes.set_ylabel("contrastive loss")
-figure.tight_layout()
+axes.set(xlabel="round", ylabel="contrastive loss")
 
 # %%
 # The clients share one encoder, but their projectors now differ:

@@ -1,18 +1,18 @@
 """Fits settings to images of your own: cohorts, batches, numbers of labels, and scores by case.
 
-Only flags that are not given change, and a note on each change names the flag that overrides it.
-The result depends only on the configuration and the folder, so that a resumed run gets the same.
+Only flags that are not given change, and a printed note on each change names the flag that
+overrides it. The result depends only on the configuration and the folder, so that a resumed run
+gets the same.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 
 from datasets import catalog, folder_images
 from datasets.image_dataset import ImageDataset
-from launch.options import settings
+from launch.options import data, settings
 from launch.options.run_config import RunConfig
 from launch.options.settings import Config
 from tff_ssl.evaluation import cases
@@ -21,28 +21,14 @@ ROUND_IMAGES = 128  # Number of images in a round: fewer give noisy correlations
 _LEAST_CLIENTS = 4  # Fewer clients make a round of few classes.
 
 
-@dataclasses.dataclass(frozen=True)
-class Adapted(Generic[Config]):
-    """A configuration that fits the data, with a note on each change."""
-
-    config: Config
-    notes: tuple[str, ...] = ()
-
-    def announced(self) -> Config:
-        """Prints the notes, and returns the configuration."""
-        for note in self.notes:
-            print(f"note: {note}", flush=True)
-        return self.config
-
-
-def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
+def fit_evaluation(dataset: ImageDataset, config: Config) -> Config:
     """Sets `--per_case` and `--labels_per_class`.
 
     Also sets `--image_size` to that of larger images than without pretrained weights, so that
     commands that read the run's configuration evaluate the encoder on images of this size.
     """
     if not catalog.is_own(dataset.name):
-        return Adapted(config)
+        return config
     flags: Any = config
     notes, changes = list[str](), dict[str, Any]()
     side = dataset.train.images.shape[1]
@@ -80,29 +66,27 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
             f"--labels_per_class={','.join(map(str, fitting))}, because {rarest} has {least} "
             f"labelled {'cases' if per_case else 'images'} for training"
         )
-    return Adapted(settings.replace(config, **changes), tuple(notes))
+    data.print_notes(notes)
+    return settings.replace(config, **changes)
 
 
-def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
+def fit_cohort(sizes: Sequence[int], config: RunConfig) -> RunConfig:
     """Sets `--clients_per_round` for about 128 images a round, from the clients' sizes."""
     is_own = catalog.is_own(config.data.dataset) or config.data.dataset == catalog.ARRAYS
     if not is_own or "clients_per_round" in config.given or not sizes:
-        return Adapted(config)
+        return config
     wanted = max(int(np.ceil(ROUND_IMAGES / np.mean(sizes))), _LEAST_CLIENTS)
     clients = min(wanted, len(sizes))
-    images = round(clients * float(np.mean(sizes)))
-    note = (
-        f"--clients_per_round={clients}: about {images:,} of {sum(sizes):,} training images in a "
-        "round"
-    )
-    return Adapted(settings.replace(config, clients_per_round=clients), (note,))
+    images = f"{round(clients * float(np.mean(sizes))):,} of {sum(sizes):,} training images"
+    data.print_notes([f"--clients_per_round={clients}: about {images} in a round"])
+    return settings.replace(config, clients_per_round=clients)
 
 
-def fit_batch(num_images: int, config: RunConfig) -> Adapted[RunConfig]:
+def fit_batch(num_images: int, config: RunConfig) -> RunConfig:
     """Sets `--batch_size` to the number of training images of a folder that has fewer."""
     is_smaller = 2 <= num_images < config.participation.batch_size
     is_own = catalog.is_own(config.data.dataset)
     if not is_own or not is_smaller or "batch_size" in config.given:
-        return Adapted(config)
-    note = f"--batch_size={num_images}, because there are no more training images"
-    return Adapted(settings.replace(config, batch_size=num_images), (note,))
+        return config
+    data.print_notes([f"--batch_size={num_images}, because there are no more training images"])
+    return settings.replace(config, batch_size=num_images)

@@ -14,7 +14,7 @@ from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment import encoder_weights
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
@@ -101,25 +101,21 @@ def build(
     """
     config, entry, values = chosen
     objective = config.objective
+    seed, xla = config.seed, config.runtime.xla
     model = model_options.build_model(
-        dataset,
-        config.model,
-        objective,
-        predictor=entry.predictor,
-        xla=config.runtime.xla,
-        seed=config.seed,
+        dataset, config.model, objective, predictor=entry.predictor, xla=xla, seed=seed
     )
-    model = pretrained.start(model, config.model, config.seed)
+    model = pretrained.start(model, config.model, seed)
     spec = client_store.element_spec(
         dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=batched
     )
     task = Task(
         model,
-        model_options.two_views(config.model, config.seed, config.runtime.xla),
+        model_options.two_views(config.model, seed, xla),
         tff.types.tensorflow_to_type(spec),
         config.rounds,
         objective,
-        config.seed,
+        seed,
         population,
         participation,
         tuple(client_sizes),
@@ -138,11 +134,8 @@ def _base_encoder(path: str | None) -> FrozenEncoder | None:
     if not path:
         return None
     flag = f"--alignment_encoder={path}"
-    folder = run_folder.encoder_of(pathlib.Path(path))
-    try:
-        stored = encoder_weights.read(folder)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{flag}: {error}") from error
+    with naming(flag):
+        stored = encoder_weights.read(run_folder.encoder_of(pathlib.Path(path)))
     if not isinstance(stored.model, DualEncoder):
         raise ConfigurationError(f"{flag} has two networks; the alignment needs one")
     return FrozenEncoder(stored.model, stored.weights)

@@ -53,8 +53,7 @@ def run(script: Script) -> None:
     """Reads the flags and runs a script; the exit code is 0 only if the script succeeds."""
     # Registered first, so that the functions that remove files run before it.
     atexit.register(_end_if_interrupted)
-    _print_in_any_encoding()
-    _silence_warnings()  # Before the choice of a preset, which may import TFF.
+    _prepare_output()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
     before: dict[str, Any] = {}
     try:
@@ -101,15 +100,14 @@ def run(script: Script) -> None:
     _guarded(main, argv)
 
 
-def _print_in_any_encoding() -> None:
-    """Prints "?" for characters that the terminal's encoding lacks, or a file name cannot have."""
+def _prepare_output() -> None:
+    """Silences warnings of other packages that a user can do nothing about.
+
+    Characters that the terminal's encoding lacks, or a file name cannot have, are printed as "?".
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def _silence_warnings() -> None:
-    """Silences warnings of other packages that a user can do nothing about."""
     warnings.filterwarnings("ignore", module="google")
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
     # `datasets.image_file` already rejects smaller images than those that Pillow warns of.
@@ -150,15 +148,15 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
-        _check_docstrings()
-        _check_address_space()
+        _check_python()
         folder = temporary_folder.use()
         if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
             os.environ.setdefault("KERAS_HOME", str(folder))
         main()
     except KeyboardInterrupt:
         _was_interrupted.set()
-        _print_command_to_continue()
+        for command in run_folder.commands_to_resume():
+            print(f"{commands.CONTINUE}{command}", flush=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -167,18 +165,13 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
         if isinstance(error, OSError | errors.TrainingError | errors.WorkerLostError):
-            _exit_if_moved()
+            for folder in run_folder.moved():
+                sys.exit(
+                    f"error: {folder} was moved or deleted while the run wrote in it: move it "
+                    "back, if it still exists, and continue it with --resume"
+                )
         message = presets.explain(" ".join(str(error).split()), argv)
         sys.exit(f"error: {message}{_remedy(error)}")
-
-
-def _exit_if_moved() -> None:
-    """Ends the script with its own message if a folder was moved or deleted below its run."""
-    for folder in run_folder.moved():
-        sys.exit(
-            f"error: {folder} was moved or deleted while the run wrote in it: move it back, if it "
-            "still exists, and continue it with --resume"
-        )
 
 
 def _remedy(error: BaseException) -> str:
@@ -188,27 +181,17 @@ def _remedy(error: BaseException) -> str:
     return f"; add it with: {commands.with_extra(error.extra)}"
 
 
-def _print_command_to_continue() -> None:
-    """Prints the command that resumes the run of this process, if it has started one."""
-    for command in run_folder.commands_to_resume():
-        print(f"{commands.CONTINUE}{command}", flush=True)
+def _check_python() -> None:
+    """Ends the script if TensorFlow would abort, or fail for want of docstrings (`python -OO`).
 
-
-def _check_docstrings() -> None:
-    """Ends the script if docstrings are removed (`python -OO`), which TensorFlow reads."""
+    TensorFlow and TFF's worker reserve much more than they use, so that `ulimit -v` must be far
+    above the memory they need.
+    """
     if sys.flags.optimize > 1:
         sys.exit(
             "error: PYTHONOPTIMIZE=2, or python -OO, removes docstrings that TensorFlow needs: "
             "unset it, or set PYTHONOPTIMIZE=1"
         )
-
-
-def _check_address_space() -> None:
-    """Ends the script if `ulimit -v` is too low for TensorFlow, which would abort.
-
-    TensorFlow and TFF's worker reserve much more than they use, so that the limit must be far above
-    the memory they need.
-    """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE:
         sys.exit(

@@ -52,12 +52,8 @@ def print_all() -> None:
     """Prints the names of all topics, and how to see more."""
     width = max(map(len, TOPICS)) + 2
     for topic in TOPICS:
-        text = ", ".join(_describe(topic))
-        print(
-            textwrap.fill(
-                text, 100, initial_indent=f"{topic:{width}}", subsequent_indent=" " * width
-            )
-        )
+        text = f"{topic:{width}}{', '.join(_describe(topic))}"
+        print(textwrap.fill(text, 100, subsequent_indent=" " * width))
     print(
         f"\n--list=TOPIC, such as --list={TOPICS[0]}, describes each name in a line;\n"
         "--list --algorithm=NAME explains the hyperparameters of an algorithm"
@@ -94,10 +90,8 @@ def _describe_encoder(name: str) -> str:
 
 def _describe_views(policy: ViewPolicy) -> str:
     """The random steps of a policy that change something."""
-    defaults = ViewPolicy()
-    steps = [
-        word for name, word in _STEPS.items() if getattr(policy, name) != getattr(defaults, name)
-    ]
+    own, default = vars(policy), vars(ViewPolicy())
+    steps = [word for name, word in _STEPS.items() if own[name] != default[name]]
     if policy.jitter:
         steps.append(f"colour jitter (brightness {policy.brightness})")
     return ", ".join(steps) or "the image as it is"

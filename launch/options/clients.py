@@ -12,7 +12,7 @@ from launch.options import data
 from launch.options.image_config import ClientsConfig
 from launch.options.run_config import RunConfig
 from launch.outputs import commands, run_folder
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.objectives.registry import OBJECTIVES
 
 PIXELS = "pixels"
@@ -48,10 +48,8 @@ def _features(dataset: ImageDataset, config: ClientsConfig) -> np.ndarray:
     if config.cluster_encoder == PIXELS:
         return features.raw_pixels(images)
     folder = pathlib.Path(config.cluster_encoder)
-    try:
+    with naming("--cluster_encoder"):
         encoder = saved_model.load_encoder(run_folder.encoder_of(folder))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--cluster_encoder: {error}") from error
     data.check_image_shape(dataset, encoder.image_shape, f"--cluster_encoder={folder}")
     return features.extract(encoder, images)
 
@@ -130,9 +128,8 @@ def dataset_of_client(
         return dataset
 
     def shifted(split: Split) -> Split:
-        images = shift.shift_as_client(
-            config.shift, split.images, client, num_clients, config.shifts
-        )
+        kind, shifts = config.shift, config.shifts
+        images = shift.shift_as_client(kind, split.images, client, num_clients, shifts)
         return dataclasses.replace(split, images=images)
 
     return dataclasses.replace(dataset, train=shifted(dataset.train), test=shifted(dataset.test))

@@ -16,20 +16,15 @@ from tff_ssl.models.keras_encoder import BatchNorm
 
 IMAGENET = "imagenet"
 _OF_KERAS = "keras:"
-_registered: dict[str, EncoderNetwork] = {}
+registered: dict[str, EncoderNetwork] = {}  # What `register` has given a name.
 _numbers = itertools.count()
 
 
 def register(network: EncoderNetwork, name: str | None = None) -> str:
     """Gives an encoder of a program or of a file a name for `--encoder` in this process."""
     name = name or f"own{next(_numbers)}:{network.name}"
-    _registered[name] = network
+    registered[name] = network
     return name
-
-
-def is_registered(name: str) -> bool:
-    """Whether `register` has given the name."""
-    return name in _registered
 
 
 def find(name: str, norm: str, seed: int = 0, init_from: str | None = None) -> str | EncoderNetwork:
@@ -49,8 +44,8 @@ def find(name: str, norm: str, seed: int = 0, init_from: str | None = None) -> s
     """
     if name in ENCODERS:
         return name
-    if name in _registered:
-        return _registered[name]
+    if name in registered:
+        return registered[name]
     if ":" in name:
         if not name.startswith(_OF_KERAS):
             named_code.check("encoder", name)

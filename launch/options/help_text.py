@@ -42,7 +42,8 @@ def text(argv: Sequence[str], config: Settings) -> str:
         lines.append(topic)
         for setting in of_topic:
             name, value, explanation = setting.name, values[setting.name], setting.help
-            lines.append(f"  {_with_value(setting, value, known)}")
+            texts = value if setting.repeated and value else [known.get(name, _shown(value))]
+            lines.append("  " + " ".join(f"--{name}={text}" for text in texts))
             if setting.choices:
                 explanation = f"<{'|'.join(setting.choices)}>: {explanation}"
             if name in config.given and value != setting.default:
@@ -82,13 +83,6 @@ def topics(config: Settings) -> dict[str, list[Setting]]:
         found[topic] = [left.pop(name) for name in names if name in left]
     found["This script"] = list(left.values())
     return {topic: of_topic for topic, of_topic in found.items() if of_topic}
-
-
-def _with_value(setting: Setting, value: Any, known: dict[str, str]) -> str:
-    """The flag with its value, as on a command line."""
-    if setting.repeated and value:
-        return " ".join(f"--{setting.name}={item}" for item in value)
-    return f"--{setting.name}={known.get(setting.name, _shown(value))}"
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Builds clients of different architectures, and the server's images."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -53,17 +54,8 @@ def build_population(
     # An encoder that is named twice gets twice the share.
     shares = np.resize([different.index(name) for name in names], len(clients))
     assigned = np.random.default_rng([config.seed, _ENCODER_STREAM]).permutation(shares)
-    models = [
-        model_options.build_model(
-            dataset,
-            config.model,
-            config.objective,
-            name,
-            xla=config.runtime.xla,
-            seed=config.seed,
-        )
-        for name in different
-    ]
+    build = functools.partial(model_options.build_model, dataset, config.model, config.objective)
+    models = [build(name, xla=config.runtime.xla, seed=config.seed) for name in different]
     towers = tuple(model for model in models if isinstance(model, DualEncoder))
     if len(towers) < len(models):
         raise ConfigurationError(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from launch.outputs import tables
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 
 AUTO = "micro_batch_size=auto"  # The default, which is larger on a GPU.
 LARGEST_INTEGER = 2**31 - 1  # TensorFlow's sizes and counts are int32.
@@ -36,10 +36,8 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
             values.pop(field.name, None)
             continue
         values[field.name] = _parse_value(field, text.strip(), assignment)
-    try:
+    with naming("--hparam"):
         return cls(**values)
-    except ValueError as error:
-        raise ConfigurationError(f"--hparam: {error}") from error
 
 
 def names(cls: type) -> list[str]:
@@ -94,19 +92,18 @@ def describe(values: Any, unused: Collection[str]) -> str:
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
     """Converts a text to the type of the field's default; `assignment` is for errors."""
     value_type: type = type(field.default)
-    if value_type is bool:
-        if text.lower() not in ("true", "false"):
-            raise ConfigurationError(f"--hparam={assignment}: give true or false")
-        return text.lower() == "true"
-    try:
-        value = value_type(text)  # type: ignore[misc]
-    except ValueError as error:
-        raise ConfigurationError(
-            f"--hparam={assignment}: {text!r} is not of type {value_type.__name__}"
-        ) from error
-    if value_type is float and not math.isfinite(value):
-        raise ConfigurationError(f"--hparam={assignment}: {text!r} is not a finite number")
-    largest = {int: LARGEST_INTEGER, float: _LARGEST_FLOAT}.get(value_type)
-    if largest and abs(value) > largest:
-        raise ConfigurationError(f"--hparam={assignment}: {text!r} is more than {largest:.10g}")
-    return value
+    with naming(f"--hparam={assignment}"):
+        if value_type is bool:
+            if text.lower() not in ("true", "false"):
+                raise ValueError("give true or false")
+            return text.lower() == "true"
+        try:
+            value = value_type(text)  # type: ignore[misc]
+        except ValueError:
+            raise ValueError(f"{text!r} is not of type {value_type.__name__}") from None
+        if value_type is float and not math.isfinite(value):
+            raise ValueError(f"{text!r} is not a finite number")
+        largest = {int: LARGEST_INTEGER, float: _LARGEST_FLOAT}.get(value_type)
+        if largest and abs(value) > largest:
+            raise ValueError(f"{text!r} is more than {largest:.10g}")
+        return value

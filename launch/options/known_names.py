@@ -1,9 +1,9 @@
 """Names that flags take, and the nearest ones to a wrong name, without slow imports."""
 
-import ast
 import difflib
 import functools
 import pathlib
+import re
 import sys
 
 import tff_ssl
@@ -35,14 +35,9 @@ def names(flag: str) -> tuple[str, ...]:
 @functools.cache
 def _in_source(module: str, variable: str) -> tuple[str, ...]:
     folder = pathlib.Path(str(tff_ssl.__file__)).parent
-    path = folder.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    for node in ast.parse(path.read_text()).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):
-            continue
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Name) and target.id == variable:
-            return tuple(key.value for key in node.value.keys if isinstance(key, ast.Constant))
-    raise AssertionError(f"{path} has no dictionary {variable}")
+    source = folder.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
+    dictionary = source.partition(f"\n{variable}")[2].partition("\n}")[0]
+    return tuple(re.findall(r'^    "(\w+)":', dictionary, re.MULTILINE))
 
 
 def nearest(flag: str, name: str) -> str | None:

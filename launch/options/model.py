@@ -6,7 +6,7 @@ from typing import Any
 from datasets.image_dataset import ImageDataset
 from launch.options import encoders
 from launch.options.image_config import ModelConfig
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.models import pure_graphs
 from tff_ssl.models.dual_encoder import DualEncoder, EncoderNetwork
 from tff_ssl.models.two_towers import Model, TwoTowers
@@ -73,7 +73,10 @@ def build_model(
     network = encoders.find(encoder or config.encoder, config.norm, seed)
     if not isinstance(network, str):
         _check_own(network, shape)
-    try:
+    with naming(
+        f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm, "
+        "--projector_output_batch_norm, --view_size or --xla"
+    ):
         model = DualEncoder(
             network,
             shape,
@@ -87,11 +90,6 @@ def build_model(
             xla=xla,
         )
         return model if config.towers == "one" else TwoTowers(model, config.towers)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm, "
-            f"--projector_output_batch_norm, --view_size or --xla: {error}"
-        ) from error
 
 
 def _check_own(network: EncoderNetwork, image_shape: tuple[int, int, int]) -> None:

@@ -31,13 +31,10 @@ def of_algorithm(
         if not catalog.is_own(dataset) and dataset != "cifar10":
             return None
         folder = _CASE_FOLDER if catalog.is_own(dataset) else FOLDER / dataset
-        names = [f"pretrained_{name}.flags"] * pretrained + [f"{name}.flags"]
-        return next((folder / name for name in names if (folder / name).exists()), None)
-    path = _DIGITS / f"{name}.flags"
-    if path.exists():
+        return _first(folder, *[f"pretrained_{name}"] * pretrained, name)
+    # A name that is nearly a right one is refused when the flags are read.
+    if (path := _first(_DIGITS, name)) or known_names.nearest("algorithm", name):
         return path
-    if known_names.nearest("algorithm", name):
-        return None  # The name is wrong, and is refused when the flags are read.
     # Imported here, because it takes seconds and most algorithms have a preset of their own.
     from tff_ssl.algorithms import registry
 
@@ -46,11 +43,13 @@ def of_algorithm(
     except ConfigurationError:  # It is raised again when the run is built.
         return None
     kind = algorithm.kind.kind
-    for candidate in (f"{kind}_{algorithm.objectives[0]}", kind):
-        path = _DIGITS / "kinds" / f"{candidate}.flags"
-        if path.exists():
-            return path
-    return None
+    return _first(_DIGITS / "kinds", f"{kind}_{algorithm.objectives[0]}", kind)
+
+
+def _first(folder: pathlib.Path, *names: str) -> pathlib.Path | None:
+    """The first preset of a folder that exists."""
+    paths = [folder / f"{name}.flags" for name in names]
+    return next((path for path in paths if path.exists()), None)
 
 
 def of_objective(
@@ -66,8 +65,7 @@ def of_objective(
         is_known = catalog.is_own(dataset) and name == "cco"
         file = "pretrained_centralized.flags" if pretrained else "centralized.flags"
         return _CASE_FOLDER / file if is_known else None
-    path = _DIGITS / f"centralized_{name}.flags"
-    return path if path.exists() else _DIGITS / "centralized.flags"
+    return _first(_DIGITS, f"centralized_{name}", "centralized")
 
 
 def shown(path: pathlib.Path) -> pathlib.Path:

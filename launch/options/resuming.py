@@ -119,10 +119,7 @@ def resumed(config: Config, before: Mapping[str, Any]) -> Config:
 
 
 def take_over(
-    config: Config,
-    run: Mapping[str, Any],
-    names: Iterable[str],
-    folder: pathlib.Path | None = None,
+    config: Config, run: Mapping[str, Any], names: Iterable[str], folder: pathlib.Path | None = None
 ) -> Config:
     """The configuration with the values of an earlier run for flags that are not given.
 

@@ -86,8 +86,7 @@ def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
         if typing.get_origin(hint) is typing.Literal:
             hint, declared["choices"] = str, typing.get_args(hint)
         text = texts[field.name].replace("{names}", names).replace("{unit}", unit)
-        of_script = declared.pop("in_script", {}).get(script, (field.default, text))
-        default, text, *choices = of_script
+        default, text, *choices = declared.pop("in_script", {}).get(script, (field.default, text))
         if choices:
             declared["choices"] = choices[0]
         found[field.name] = Setting(field.name, "", *_kind(hint), default, text, **declared)
@@ -121,7 +120,8 @@ def define(cls: type, script: str, values: flags.FlagValues) -> None:
             flags.DEFINE_flag(_ListFlag(setting, values), values)
             _bound_list(setting, values)
         elif setting.kind is bool and setting.choices:
-            flags.DEFINE_flag(_BoolOrChoice(setting), values)
+            parser, serializer = _BoolOrChoiceParser(setting.choices), flags.ArgumentSerializer()
+            flags.DEFINE(parser, name, default, text, values, serializer, boolean=True)
         elif setting.kind is bool:
             flags.DEFINE_boolean(name, default, text, flag_values=values)
         elif setting.choices:
@@ -148,16 +148,9 @@ class _ListFlag(flags.Flag):
             self._values[self._other].unparse()
 
 
-class _BoolOrChoice(flags.Flag):
+class _BoolOrChoiceParser(flags.ArgumentParser):
     """A bool that also takes choices: `--list`, `--nolist` or `--list=encoders`."""
 
-    def __init__(self, setting: Setting):
-        serializer, default = flags.ArgumentSerializer(), setting.default
-        parser = _BoolOrChoiceParser(setting.choices)
-        super().__init__(parser, serializer, setting.name, default, setting.help, boolean=True)
-
-
-class _BoolOrChoiceParser(flags.ArgumentParser):
     def __init__(self, choices: Sequence[str]):
         self._choices = choices
 

@@ -49,8 +49,7 @@ def draw_features(
         axes.set_title(glyphs.label(name), fontsize=10)
     _draw_by_encoder(panels[len(points)], points)
     for axes in panels:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
     for axes in panels[len(points) + 1 :]:
         axes.set_axis_off()
     if labelled:

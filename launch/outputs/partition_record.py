@@ -48,9 +48,7 @@ def describe_clients(
             {
                 "client": int(counted[row]),
                 "size": len(clients[counted[row]]),
-                "counts": {
-                    int(label): int(counts[row, label]) for label in np.flatnonzero(counts[row])
-                },
+                "counts": {int(k): int(counts[row, k]) for k in np.flatnonzero(counts[row])},
             }
             for row in shown
         ],
@@ -86,29 +84,15 @@ def data_digests(
     if dataset.validation is not None:
         tests.append(dataset.validation)
     names = np.array(dataset.class_names, np.str_)
+    sizes = np.array([len(indices) for indices in clients], np.int64)
     parts: dict[str, list[np.ndarray]] = {
         "the images": [train.images, train.example_ids],
         "the labels": [train.labels, names],
         "the cases": [] if train.case_ids is None else [train.case_ids.astype(np.str_)],
         "the test images": [s.images for s in tests] + [s.labels for s in tests],
-        "the clients": [_sizes(clients), *clients, *([] if taken is None else [taken])],
+        "the clients": [sizes, *clients, *([] if taken is None else [taken])],
     }
     return {name: _hash(arrays) for name, arrays in parts.items()}
-
-
-def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarray | None) -> str:
-    """The hash of images and clients that `partition.json` has in runs of earlier releases."""
-    arrays: list[np.ndarray] = [
-        train.images,
-        np.asarray(train.example_ids),
-        _sizes(clients),
-        *clients,
-    ]
-    return _hash([*arrays, *([] if server_images is None else [server_images])])
-
-
-def _sizes(clients: Sequence[np.ndarray]) -> np.ndarray:
-    return np.array([len(indices) for indices in clients], np.int64)
 
 
 def _hash(arrays: Iterable[np.ndarray]) -> str:

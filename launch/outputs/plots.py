@@ -49,22 +49,17 @@ def read_panels(metrics_csv: pathlib.Path) -> list[Panel]:
     panels = [(*panel, "round", rounds) for panel in shown]
     for label, cost in _COSTS.items():
         if cost in logged and _KNN in shown:
-            spent = np.cumsum([row.get(cost, 0) for row in rows])
-            panels.append((*_KNN, label, spent.tolist()))
-    return [
-        Panel(
-            title,
-            x_label,
-            {
-                label: np.array(
-                    [(at, row[name]) for at, row in zip(x, rows, strict=True) if name in row]
-                )
-                for name, label in columns.items()
-                if name in logged
-            },
-        )
-        for title, columns, x_label, x in panels
-    ]
+            panels.append((*_KNN, label, np.cumsum([row.get(cost, 0) for row in rows]).tolist()))
+    found = []
+    for title, columns, x_label, x in panels:
+        pairs = list(zip(x, rows, strict=True))
+        lines = {
+            label: np.array([(at, row[name]) for at, row in pairs if name in row])
+            for name, label in columns.items()
+            if name in logged
+        }
+        found.append(Panel(title, x_label, lines))
+    return found
 
 
 def draw_panel(axes: Any, panel: Panel) -> None:

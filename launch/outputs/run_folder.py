@@ -1,5 +1,6 @@
 """The folder of a run: its lock, and its `config.json`, which holds the run's configuration."""
 
+import contextlib
 import fcntl
 import importlib.metadata
 import json
@@ -8,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -74,9 +75,9 @@ def open_run(
 
 
 def _write_config(path: pathlib.Path, content: dict[str, Any], data: Mapping[str, str]) -> None:
-    content |= {"folder": str(path.parent.resolve())} | (
-        {"data_digests": dict(data)} if data else {}
-    )
+    content["folder"] = str(path.parent.resolve())
+    if data:
+        content["data_digests"] = dict(data)
     write_json(path, content | {"digest": same_run.digest(content)})
 
 
@@ -103,21 +104,18 @@ def _update_config(
 
 def commands_to_resume() -> list[str]:
     """The commands that continue the runs in the folders that this process has locked."""
-    return [
-        resume_command(folder) for folder, _ in _locked.values() if "script" in read_flags(folder)
-    ]
+    folders = [folder for folder, _ in _locked.values()]
+    return [resume_command(folder) for folder in folders if "script" in read_flags(folder)]
 
 
 def moved() -> list[pathlib.Path]:
     """The folders that this process has locked and that are no longer at their paths."""
     folders = []
     for path, (folder, descriptor) in _locked.items():
-        try:
-            is_same = os.path.samestat(path.stat(), os.fstat(descriptor))
-        except FileNotFoundError:
-            is_same = False
-        if not is_same:
-            folders.append(folder)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                continue
+        folders.append(folder)
     return folders
 
 
@@ -140,6 +138,20 @@ def make(folder: pathlib.Path) -> None:
             check_links(run)
     check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def new(folder: pathlib.Path) -> Iterator[None]:
+    """Creates an output folder by `make`; if the block fails, a new folder is removed again."""
+    is_new = not folder.exists()
+    make(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # It is not empty.
+                folder.rmdir()
+        raise
 
 
 def check_place(folder: pathlib.Path) -> None:
@@ -278,12 +290,9 @@ def seed_runs(folder: pathlib.Path) -> dict[int, pathlib.Path]:
     """The runs of `--seeds` in a folder, by seed, in order; none if the folder is a run itself."""
     if (folder / "config.json").exists():
         return {}
-    found = {}
-    for path in folder.glob(f"{_OF_SEED}*/config.json"):
-        seed = path.parent.name.removeprefix(_OF_SEED)
-        if seed.isdecimal():
-            found[int(seed)] = path.parent
-    return dict(sorted(found.items()))
+    paths = [path.parent for path in folder.glob(f"{_OF_SEED}*/config.json")]
+    seeds = {path.name.removeprefix(_OF_SEED): path for path in paths}
+    return dict(sorted((int(seed), path) for seed, path in seeds.items() if seed.isdecimal()))
 
 
 def of_seed(folder: pathlib.Path, seed: int) -> pathlib.Path:

@@ -55,9 +55,8 @@ def check(
     names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS - {"rounds"}
     different = [n for n in sorted(names) if _comparable(before, n) != _comparable(config, n)]
     # What depends on the images, such as the size of a cohort, changes with them.
-    parts = [
-        part for part, digest in content.get("data_digests", {}).items() if data.get(part) != digest
-    ]
+    digests = content.get("data_digests", {})
+    parts = [part for part in digests if data.get(part) != digests[part]]
     if data and parts and not set(different) & set(given):
         name = "dataset" if config.get("dataset") else "data_dir"
         listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
@@ -65,10 +64,8 @@ def check(
             f"--resume: {listed} of --{name}={config.get(name)} are not those "
             f"with which {folder} was begun: put them back, or start anew in another --output_dir"
         )
-    differences = [
-        f"--{name}={config.get(name)} (the run has {before.get(name)})" for name in different
-    ]
-    if differences:
+    if different:
+        differences = [f"--{n}={config.get(n)} (the run has {before.get(n)})" for n in different]
         raise ConfigurationError(
             f"--resume with other settings than the run's: {'; '.join(differences)}"
         )

@@ -15,18 +15,13 @@ Panels = Mapping[str, Mapping[str, Mapping[str, Spread]]]
 _SCORE = "kNN accuracy on training images (%)"
 
 
-def draw(
-    panels: Panels,
-    best: Mapping[str, Spread],
-    path: pathlib.Path,
-) -> None:
+def draw(panels: Panels, best: Mapping[str, Spread], path: pathlib.Path) -> None:
     """Draws scores by the value of each hyperparameter, or a bar for each algorithm.
 
     Args:
       panels: Scores by the value of hyperparameters; bars are drawn if there are none.
       best: The best score of each algorithm. It is a horizontal line in the panels of
         hyperparameters that the algorithm does not have.
-      path: File to write.
     """
     plots.save(_draw_panels(panels, best) if panels else _draw_bars(best), path)
 

@@ -149,10 +149,8 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
             lines = [line for panel in panels if (panel.title, panel.x_label) == (title, x_label)
                      for line in panel.lines.values() if len(line)]  # fmt: skip
             for points in lines[:1]:
-                marker = "." if len(points) < 40 else None
-                axes.plot(
-                    *points.T, color=_run_colour(number), marker=marker, label=glyphs.label(name)
-                )
+                marker, colour = "." if len(points) < 40 else None, _run_colour(number)
+                axes.plot(*points.T, color=colour, marker=marker, label=glyphs.label(name))
                 drawn.append(points)
         if not drawn:
             continue
@@ -202,9 +200,8 @@ def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
 
 def partition_chart(record: Mapping[str, Any]) -> Picture:
     """A bar for each recorded client, divided by class (`partition_record.describe_clients`)."""
-    names = record["class_names"]
+    names, shown = record["class_names"], record["shown"]
     colours = describe.class_colours(len(names))
-    shown = record["shown"]
     figure, axes = _chart(1.3 + 0.17 * max(len(shown), 6), x_label="training images")
     axes.spines["left"].set_visible(False)
     used = sorted({int(label) for client in shown for label in client["counts"]})
@@ -217,10 +214,8 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
         if client["size"] > start:
             axes.barh(row, client["size"] - start, 0.82, left=start, color="#cccccc")
             unlabelled = True
-    step = -(-len(shown) // 16)
-    axes.set_yticks(
-        range(0, len(shown), step), [str(client["client"]) for client in shown[::step]], fontsize=8
-    )
+    rows = range(0, len(shown), -(-len(shown) // 16))
+    axes.set_yticks(rows, [str(shown[row]["client"]) for row in rows], fontsize=8)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_ylabel("client")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -249,21 +244,18 @@ def map_charts(
     colours = describe.class_colours(len(class_names))
     used = np.unique(labels[labels >= 0])
     charts = []
+    shades = np.full([len(labels), 4], (0.55, 0.55, 0.6, 1.0))
+    shades[labels >= 0] = colours[labels[labels >= 0]]
+    handles = [Patch(color=colours[k], label=glyphs.label(class_names[k])) for k in used]
     for name, places in points.items():
         figure = Figure(figsize=(_WIDTH, _WIDTH + 0.2), layout="constrained")
         axes = figure.subplots()
-        size = min(16.0, 6000 / len(places))
-        x, y = places.T
-        shades = np.full([len(labels), 4], (0.55, 0.55, 0.6, 1.0))
-        shades[labels >= 0] = colours[labels[labels >= 0]]
+        size, (x, y) = min(16.0, 6000 / len(places)), places.T
         axes.scatter(x, y, s=size, c=shades, linewidths=0, alpha=0.85)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.set_title(name, fontsize=10)
-        if len(used) > 0 and len(class_names) <= _MAX_LEGEND:
-            _add_legend(
-                figure, [Patch(color=colours[k], label=glyphs.label(class_names[k])) for k in used]
-            )
+        if handles and len(class_names) <= _MAX_LEGEND:
+            _add_legend(figure, handles)
         charts.append(_picture(figure, f"2-D map of {len(places)} encodings, {name}"))
     return charts
 

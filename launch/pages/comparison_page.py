@@ -9,7 +9,7 @@ from launch.pages import charts, image_samples, rebuilding, run_files, run_text,
 from launch.pages.run_files import RunFiles
 from launch.pages.run_page import TRAINED, Shown
 from tff_ssl import whole_files
-from tff_ssl.reporting.page import Grid, Page, Picture
+from tff_ssl.reporting.page import Grid, Page
 
 _QUERIES = 6  # Images of each run whose neighbours are shown.
 
@@ -29,13 +29,12 @@ def compare(
 ) -> pathlib.Path:
     """Writes `compare.html` of runs into a folder, which is created, and returns its path."""
     runs = dict(zip(run_names(folders), map(run_files.read, folders), strict=True))
-    rebuilt = {
-        name: rebuilding.rebuild(run.folder, config, draw_seed=0) for name, run in runs.items()
-    }
+    shown = {}
     for name, run in runs.items():
-        runs[name] = run._replace(partition=run.partition or rebuilt[name].partition)
+        _, shown[name], partition = rebuilding.rebuild(run.folder, config, draw_seed=0)
+        runs[name] = run._replace(partition=run.partition or partition)
     run_folder.make(output)
-    return write(runs, output, {name: one.shown for name, one in rebuilt.items()})
+    return write(runs, output, shown)
 
 
 def write(
@@ -58,11 +57,8 @@ def write(
             "baselines: grey the untrained encoder, brown raw pixels."
         )
         page.add_pictures(probes)
-    curves = {
-        name: plots.read_panels(run.folder / "metrics.csv")
-        for name, run in runs.items()
-        if run.metrics
-    }
+    logged = {name: run.folder / "metrics.csv" for name, run in runs.items() if run.metrics}
+    curves = {name: plots.read_panels(path) for name, path in logged.items()}
     if curves and len({run.folder for run in runs.values()}) > 1:
         page.add_section("Learning curves")
         page.add_paragraph("Losses can be compared only between runs with the same objective.")
@@ -128,12 +124,11 @@ def _number(value: float | None) -> str:
 
 
 def _add_partitions(page: Page, runs: Mapping[str, RunFiles]) -> None:
-    pictures = [
-        Picture(*charts.partition_chart(run.partition)[:2], f"{name}: {text}")
-        for name, run in runs.items()
-        if run.partition
-        for text in (" ".join(run_text.partition_sentences(run.partition)[:1]),)
-    ]
+    pictures = []
+    for name, run in runs.items():
+        if run.partition:
+            caption = f"{name}: {run_text.partition_sentences(run.partition)[0]}"
+            pictures.append(charts.partition_chart(run.partition)._replace(caption=caption))
     if pictures:
         page.add_section("Clients and their images")
         page.add_pictures(pictures)
@@ -177,13 +172,11 @@ def _add_neighbours(page: Page, shown: Mapping[str, Shown]) -> None:
 
 
 def _add_flags(page: Page, runs: Mapping[str, RunFiles]) -> None:
-    names = sorted({name for run in runs.values() for name in run.flags} - {"output_dir"})
-    rows = [
-        [f"--{name}" if name != "script" else "script", *texts]
-        for name in names
-        for texts in ([run_text.value_text(run.flags.get(name)) for run in runs.values()],)
-        if len(set(texts)) > 1
-    ]
+    rows = []
+    for name in sorted({name for run in runs.values() for name in run.flags} - {"output_dir"}):
+        texts = [run_text.value_text(run.flags.get(name)) for run in runs.values()]
+        if len(set(texts)) > 1:
+            rows.append([f"--{name}" if name != "script" else "script", *texts])
     page.add_section("Flags that differ")
     if rows:
         page.add_grid([["flag", *runs], *rows], "words")

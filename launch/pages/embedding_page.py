@@ -55,20 +55,13 @@ def of_training_images(dataset: ImageDataset, encode: Encode, seed: int) -> Over
     train = dataset.train
     order = np.random.default_rng([seed, _STREAM]).permutation(len(train))
     train = train.take(np.sort(order[:_OF_RUN]))
-    names = [_file_name(dataset, number) for number in train.example_ids]
+    names = [f"image {number}" for number in train.example_ids]
+    if dataset.file_names:
+        names = [dataset.file_names[number] for number in train.example_ids]
     images = Images(names, train.labels, dataset.class_names, lambda chosen: train.images[chosen])
-    defaults = EmbedConfig()
-    embedding = embeddings.embed(
-        features.extract(encode, train.images),
-        seed,
-        defaults.num_clusters,
-        defaults.near_duplicates,
-    )
-    return Overview(images, embedding)
-
-
-def _file_name(dataset: ImageDataset, example_id: int) -> str:
-    return dataset.file_names[example_id] if dataset.file_names else f"image {example_id}"
+    extracted, defaults = features.extract(encode, train.images), EmbedConfig()
+    clusters, least = defaults.num_clusters, defaults.near_duplicates
+    return Overview(images, embeddings.embed(extracted, seed, clusters, least))
 
 
 def write(
@@ -84,18 +77,6 @@ def write(
       what: A sentence on which images these are.
       ending: Adds the last section.
     """
-    return whole_files.write(
-        output / FILE_NAME, render(title, what, overview, ending), private=True
-    )
-
-
-def render(
-    title: str,
-    what: str,
-    overview: Overview,
-    ending: Callable[[Page], None] = lambda page: None,
-) -> bytes:
-    """The content of the page; see `write`."""
     images, embedding = overview
     thumbnails = _Thumbnails(images, _chosen(overview))
     page = Page(_shown(title))
@@ -112,7 +93,7 @@ def render(
     _add_neighbours(page, overview, thumbnails)
     _add_duplicates(page, overview, thumbnails)
     ending(page)
-    return page.render().encode()
+    return whole_files.write(output / FILE_NAME, page.render(), private=True)
 
 
 def _is_labelled(images: Images) -> bool:
@@ -163,18 +144,13 @@ def _shown(text: str) -> str:
 def _chosen(overview: Overview) -> np.ndarray:
     """The images that the page shows, int64, ascending."""
     embedding = overview.embedding
-    queries = _queries(embedding)
+    queries = spread(embedding.points, _QUERY_CELLS)
     shown = [
         spread(embedding.points, _CELLS), queries, embedding.neighbours.indices[queries].ravel(),
         embedding.duplicates.pairs[:_PAIRS].ravel(),
         *embedding.clusters.representatives[:_CLUSTERS],
     ]  # fmt: skip
     return np.unique(np.concatenate(shown))
-
-
-def _queries(embedding: Embedding) -> np.ndarray:
-    """The images whose neighbours are shown, one of each part of the map."""
-    return spread(embedding.points, _QUERY_CELLS)
 
 
 def _add_map(page: Page, overview: Overview, thumbnails: _Thumbnails) -> None:
@@ -197,12 +173,12 @@ def _add_map(page: Page, overview: Overview, thumbnails: _Thumbnails) -> None:
     ]
     page.add_map(placed, 0.96 * step)
     drawn = np.unique(np.linspace(0, len(points) - 1, _POINTS).astype(np.int64))
-    clusters = [f"cluster {k}" for k in range(len(embedding.clusters.representatives))]
-    by_cluster = {"clusters": points[drawn]}
-    pictures = charts.map_charts(by_cluster, of_image[drawn], clusters)
+    places, pictures = points[drawn], []
     if _is_labelled(images):
-        by_class = {"classes": points[drawn]}
-        pictures = charts.map_charts(by_class, images.labels[drawn], images.class_names) + pictures
+        labels, names = images.labels[drawn], images.class_names
+        pictures = charts.map_charts({"classes": places}, labels, names)
+    clusters = [f"cluster {k}" for k in range(len(embedding.clusters.representatives))]
+    pictures += charts.map_charts({"clusters": places}, of_image[drawn], clusters)
     page.add_pictures(pictures)
 
 
@@ -237,7 +213,7 @@ def _cluster_text(number: int, labels: np.ndarray, class_names: Sequence[str]) -
 
 def _add_neighbours(page: Page, overview: Overview, thumbnails: _Thumbnails) -> None:
     images, neighbours = overview.images, overview.embedding.neighbours
-    queries = _queries(overview.embedding)
+    queries = spread(overview.embedding.points, _QUERY_CELLS)
     page.add_section("Nearest neighbours")
     frames = (
         " A solid frame is the same class as the first image, a dashed one another class."
@@ -252,8 +228,7 @@ def _add_neighbours(page: Page, overview: Overview, thumbnails: _Thumbnails) -> 
         row = [thumbnails.photo(query, kind="first")]
         pairs = zip(neighbours.indices[query].tolist(), neighbours.similarities[query], strict=True)
         for other, similarity in pairs:
-            mine, its = images.labels[[query, other]]
-            kind = "" if min(mine, its) < 0 else "near" if mine == its else "far"
+            kind = image_samples.frame(*images.labels[[query, other]])
             row.append(thumbnails.photo(other, f"{similarity:.3f}", kind))
         rows.append(row)
     page.add_photos(rows, "rows named")

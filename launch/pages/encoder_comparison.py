@@ -11,11 +11,12 @@ import tensorflow as tf
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import data, resuming, settings
 from launch.options.script_configs import VisualizeConfig
-from launch.outputs import feature_plots, output_folder, run_folder
+from launch.outputs import feature_plots, output_folder, run_folder, tables
+from launch.pages import image_samples
 from tff_ssl.analysis import feature_maps, weight_distances
 from tff_ssl.deployment import saved_model
 from tff_ssl.deployment.saved_model import LoadedEncoder
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import features, labels
 from tff_ssl.losses import cka, cosine
 from tff_ssl.models.dual_encoder import Weights
@@ -73,7 +74,22 @@ def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> 
         "pca_explained_variance": plane.explained_variance,
         "pairs": pairs,
     }
-    written = _write(output, report, encoders, plane, images, dataset.class_names, images_text)
+    title = (
+        f"Features of {images_text}: PCA to {plane.components} dimensions "
+        f"({plane.explained_variance:.0%} of the variance), then t-SNE"
+    )
+    parts = np.split(plane.points, len(encoders))
+    points = {encoder.name: part for encoder, part in zip(encoders, parts, strict=True)}
+    output.mkdir(parents=True, exist_ok=True)
+    written = [output / "features.png"]
+    feature_plots.draw_features(points, images.labels, dataset.class_names, written[0], title)
+    first = encoders[0].name
+    with_first = [pair for pair in pairs if pair["encoders"][0] == first and pair["weights"]]
+    if with_first:
+        written.append(output / "distances.png")
+        feature_plots.draw_distances(with_first, written[-1])
+    written.append(output / "visualize.json")
+    run_folder.write_json(written[-1], report)
     _print_table(pairs)
     for path in written:
         print(f"wrote {path}")
@@ -91,9 +107,7 @@ def _named_folders(encoders: Sequence[str]) -> Folders:
             raise ConfigurationError(f"--encoders has two encoders called {name}")
         folders[name] = pathlib.Path(folder)
     if len(folders) < 2:
-        raise ConfigurationError(
-            f"--encoders needs two encoders or more; got {next(iter(folders))}"
-        )
+        raise ConfigurationError(f"--encoders needs two encoders or more; got {name}")
     return folders
 
 
@@ -111,15 +125,11 @@ def folders_of_run(run: pathlib.Path) -> Folders:
 
 
 def _load(folders: Folders, config: VisualizeConfig) -> dict[str, LoadedEncoder]:
-    loaded = {}
+    loaded, flag = {}, "--run" if config.run else "--encoders"
     for name, folder in folders.items():
-        try:
-            loaded[name] = saved_model.load_encoder(
-                run_folder.encoder_of(folder), config.run_saved_model_graph
-            )
-        except ConfigurationError as error:
-            flag = "--run" if config.run else "--encoders"
-            raise ConfigurationError(f"{flag}: {name}: {error}") from error
+        path = run_folder.encoder_of(folder)
+        with naming(f"{flag}: {name}"):
+            loaded[name] = saved_model.load_encoder(path, config.run_saved_model_graph)
     return loaded
 
 
@@ -130,13 +140,9 @@ def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
         raise ConfigurationError(
             f"--images={config.images}: --dataset={dataset.name} has {len(split)} such images"
         )
-    rng = np.random.default_rng(config.seed)
-    labelled = np.flatnonzero(split.labels >= 0)
-    candidates = labelled if len(labelled) > 1 else np.arange(len(split))
-    count = min(config.max_images, len(candidates))
-    if len(labelled) > 1 and count >= len(np.unique(split.labels[labelled])):
-        return split.take(labels.draw_labels(split.labels, rng, total=count, even=True))
-    return split.take(np.sort(rng.choice(candidates, count, replace=False)))
+    labelled = int(np.count_nonzero(split.labels >= 0))
+    count = min(config.max_images, labelled if labelled > 1 else len(split))
+    return split.take(image_samples.evenly_drawn(split, count, np.random.default_rng(config.seed)))
 
 
 def _encode(
@@ -145,10 +151,8 @@ def _encode(
     """Applies the encoders to the images; with `skips_unlike`, leaves out other feature spaces."""
     encoders: list[Encoder] = []
     for name, encoder in loaded.items():
-        try:
+        with naming(f"encoder {name}"):
             h = labels.finite_features(name, features.extract(encoder, images.images))
-        except ValueError as error:
-            raise ConfigurationError(f"encoder {name}: {error}") from error
         if encoders and h.shape[1] != encoders[0].features.shape[1]:
             unlike = (
                 f"encoder {name} has {h.shape[1]} features and {encoders[0].name} has "
@@ -166,10 +170,8 @@ def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
     """The entry of a pair in `visualize.json`; without distances if the structures differ."""
     weights: dict[str, Any]
     try:
-        weights = {
-            "weights": _distances(a, b, "trainable"),
-            "moving_averages": _distances(a, b, "non_trainable"),
-        }
+        kinds = {"weights": "trainable", "moving_averages": "non_trainable"}
+        weights = {key: _distances(a, b, kind) for key, kind in kinds.items()}
     except ConfigurationError as error:
         weights = {"weights": None, "moving_averages": None, "structures_differ": str(error)}
     return {
@@ -188,51 +190,21 @@ def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
     return {"distance": float(layers.sum()), "layers": by_name}
 
 
-def _write(
-    folder: pathlib.Path,
-    report: dict[str, Any],
-    encoders: list[Encoder],
-    plane: feature_maps.FeatureMap,
-    images: Split,
-    classes: Sequence[str],
-    images_text: str,
-) -> list[pathlib.Path]:
-    """Writes the files and returns their paths; `images_text` describes the images in a title."""
-    parts = np.split(plane.points, len(encoders))
-    points = {encoder.name: part for encoder, part in zip(encoders, parts, strict=True)}
-    title = (
-        f"Features of {images_text}: PCA to {plane.components} dimensions "
-        f"({plane.explained_variance:.0%} of the variance), then t-SNE"
-    )
-    first, pairs = encoders[0].name, report["pairs"]
-    with_first = [pair for pair in pairs if pair["encoders"][0] == first and pair["weights"]]
-    folder.mkdir(parents=True, exist_ok=True)
-    feature_plots.draw_features(points, images.labels, classes, folder / "features.png", title)
-    if with_first:
-        feature_plots.draw_distances(with_first, folder / "distances.png")
-    run_folder.write_json(folder / "visualize.json", report)
-    names = ["features.png", *(["distances.png"] if with_first else []), "visualize.json"]
-    return [folder / name for name in names]
-
-
 def _print_table(pairs: list[dict[str, Any]]) -> None:
     """Prints a row for each pair, and why a pair has no distances."""
-    titles = [", ".join(pair["encoders"]) for pair in pairs]
-    width = max(map(len, titles)) + 2
-    print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
-    for title, pair in zip(titles, pairs, strict=True):
+    rows, unlike = [["", "d_w", "moving averages", "linear CKA", "mean cosine"]], []
+    for pair in pairs:
+        title = ", ".join(pair["encoders"])
         # A dash if there are no such weights, or the structures differ.
-        weights, moving = (
+        distances = (
             f"{pair[kind]['distance']:.4f}" if pair[kind] and pair[kind]["layers"] else "-"
             for kind in ("weights", "moving_averages")
         )
-        print(
-            f"{title:{width}}{weights:>12}{moving:>18}{pair['linear_cka']:13.4f}"
-            f"{pair['mean_cosine']:13.4f}"
-        )
-    unlike = [(t, p) for t, p in zip(titles, pairs, strict=True) if "structures_differ" in p]
+        rows.append([title, *distances, *(f"{pair[k]:.4f}" for k in ("linear_cka", "mean_cosine"))])
+        if "structures_differ" in pair:
+            unlike.append(f"{title}: {pair['structures_differ']}")
+    print(f"\n{tables.aligned(rows)}")
     if unlike:
-        title, pair = unlike[0]
         more = f"; likewise {len(unlike) - 1} more" if len(unlike) > 1 else ""
-        print(f"no distances between unlike structures: {title}: {pair['structures_differ']}{more}")
+        print(f"no distances between unlike structures: {unlike[0]}{more}")
     print()

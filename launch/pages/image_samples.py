@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
+from PIL import Image, ImageOps
 
 from datasets.image_dataset import ImageDataset, Split
 from tff_ssl.analysis import feature_maps
@@ -78,17 +78,17 @@ def draw_sample(dataset: ImageDataset, seed: int) -> Sample:
     rng = np.random.default_rng([seed, _STREAM, 1])
     order = rng.permutation(len(dataset.train))
     if len(dataset.test) >= 3:
-        mapped, split = dataset.test.take(_evenly_drawn(dataset.test, MAPPED, rng)), "test"
+        mapped, split = dataset.test.take(evenly_drawn(dataset.test, MAPPED, rng)), "test"
     else:
         count = min(MAPPED, len(order) // 2)
         mapped, split = dataset.train.take(np.sort(order[:count])), "training"
         order = order[count:]
     size = int(min(_BANK, max(NEIGHBOURS, _BANK_BYTES // dataset.train.images[0].nbytes)))
     bank = dataset.train.take(np.sort(order[:size]))
-    return Sample(mapped, split, bank, _evenly_drawn(mapped, QUERIES, rng), dataset.class_names)
+    return Sample(mapped, split, bank, evenly_drawn(mapped, QUERIES, rng), dataset.class_names)
 
 
-def _evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndarray:
+def evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draws indices, evenly over the classes if there are enough labels, int64 [<= count]."""
     labelled = np.flatnonzero(split.labels >= 0)
     count = min(count, len(split))
@@ -153,10 +153,15 @@ def neighbour_photos(sample: Sample, encodings: Encodings) -> list[list[Photo]]:
         row = [Photo(thumbnail(sample.mapped.images[query]), class_name(sample, label), "first")]
         for k in neighbours[query]:
             other = sample.bank.labels[k]
-            kind = "" if min(label, other) < 0 else "near" if label == other else "far"
-            row.append(Photo(thumbnail(sample.bank.images[k]), class_name(sample, other), kind))
+            text = class_name(sample, other)
+            row.append(Photo(thumbnail(sample.bank.images[k]), text, frame(label, other)))
         rows.append(row)
     return rows
+
+
+def frame(label: int, other: int) -> str:
+    """The frame of an image that is like another one: by its class, or none without labels."""
+    return "" if min(label, other) < 0 else "near" if label == other else "far"
 
 
 def class_name(sample: Sample, label: int) -> str:
@@ -168,34 +173,33 @@ def thumbnail(image: np.ndarray) -> bytes:
 
     `image` is uint8 [h, w, c]; of other numbers of channels than 1, 3 and 4, the first is shown.
     """
-    picture = _picture(image)
-    side = max(picture.size)
+    shown = picture(image)
+    side = max(shown.size)
     if side < _SMALLEST:
-        factor = -(-_SMALLEST // side)
-        size = (picture.width * factor, picture.height * factor)
-        picture = picture.resize(size, Image.Resampling.NEAREST)
+        shown = ImageOps.scale(shown, -(-_SMALLEST // side), Image.Resampling.NEAREST)
     elif side > _LARGEST:
-        picture.thumbnail((_LARGEST, _LARGEST))
+        shown.thumbnail((_LARGEST, _LARGEST))
     buffer = io.BytesIO()
-    if side < _SMALLEST or picture.mode == "RGBA":
-        picture.save(buffer, "png", optimize=True)
+    if side < _SMALLEST or shown.mode == "RGBA":
+        shown.save(buffer, "png", optimize=True)
     else:
-        picture.save(buffer, "jpeg", quality=88)
+        shown.save(buffer, "jpeg", quality=88)
     return buffer.getvalue()
 
 
 def small_jpeg(image: np.ndarray, side: int) -> bytes:
     """A JPEG of an image, uint8 [h, w, c], shrunk to `side` pixels; pages enlarge smaller ones."""
-    picture = _picture(image)
-    if picture.mode == "RGBA":
-        picture = picture.convert("RGB")
-    picture.thumbnail((side, side))
+    shown = picture(image)
+    if shown.mode == "RGBA":
+        shown = shown.convert("RGB")
+    shown.thumbnail((side, side))
     buffer = io.BytesIO()
-    picture.save(buffer, "jpeg", quality=75)
+    shown.save(buffer, "jpeg", quality=75)
     return buffer.getvalue()
 
 
-def _picture(image: np.ndarray) -> Image.Image:
+def picture(image: np.ndarray) -> Image.Image:
+    """The image as one of Pillow: of other numbers of channels than 3 and 4, the first."""
     if image.shape[-1] not in (3, 4):
         image = image[..., 0]
     return Image.fromarray(image)

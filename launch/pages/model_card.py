@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launch.pages import run_text
 from launch.pages.run_files import RunFiles
 from launch.probes import result_text
 from tff_ssl.deployment.encoder_weights import StoredEncoder
@@ -23,7 +24,8 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
     flags, config = run.flags, run.config
     results = [result for result in run.results if "evaluated_clients" not in result]
     names = sorted((_SHOWN | set(config["given"])) - _HIDDEN)
-    training = [f"{name}: {_value(flags[name])}" for name in names if flags.get(name) is not None]
+    shown = {name: flags[name] for name in names if flags.get(name) is not None}
+    training = [f"{name}: {run_text.value_text(value)}" for name, value in shown.items()]
     counts = {name: run.first(name) for name in ("clients", "train_images")}
     training += [f"{name}: {count}" for name, count in counts.items() if count is not None]
     versions = ", ".join(f"{name} {version}" for name, version in config["versions"].items())
@@ -73,7 +75,3 @@ def _figures(results: Sequence[Mapping[str, Any]]) -> str:
 
 def _list(lines: list[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

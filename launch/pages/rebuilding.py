@@ -72,8 +72,7 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
         encoders[run_page.UNTRAINED] = untrained
     make_views = model_options.two_views(config.model, config.seed)
     seed = config.seed if draw_seed is None else draw_seed
-    shown = run_page.compute(dataset, seen, make_views, encoders, seed)
-    return Rebuilt(own, shown, partition)
+    return Rebuilt(own, run_page.compute(dataset, seen, make_views, encoders, seed), partition)
 
 
 def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | None:

@@ -111,16 +111,15 @@ def _write_overview(run: RunFiles, output: pathlib.Path, overview: Overview) -> 
     kind = run.flags.get("dataset", "digits")
     is_own = catalog.is_own(kind)
 
-    flags = [] if kind == "case_folder" else [f"--dataset={kind}"]
-
     def add_command(page: Page) -> None:
-        if not is_own:
-            return
-        page.add_section("Continue from here")
-        page.add_command(
-            "Show all images in this way, and write their features to files.",
-            commands.module("launch.embed", f"--run={run.folder}", *flags, f"--data_dir={folder}"),
-        )
+        if is_own:
+            flags = [] if kind == "case_folder" else [f"--dataset={kind}"]
+            flags = [f"--run={run.folder}", *flags, f"--data_dir={folder}"]
+            page.add_section("Continue from here")
+            page.add_command(
+                "Show all images in this way, and write their features to files.",
+                commands.module("launch.embed", *flags),
+            )
 
     embedding_page.write(
         output,
@@ -216,10 +215,8 @@ def _add_flags(page: Page, run: RunFiles) -> None:
     if given:
         page.add_paragraph("Given on the command line or by a preset:")
         page.add_grid(run_text.flag_rows(run, given), "words")
-    page.add_folded(
-        f"All {len(names)} flags of launch.{run.flags.get('script')}",
-        run_text.flag_rows(run, names),
-    )
+    script = f"launch.{run.flags.get('script')}"
+    page.add_folded(f"All {len(names)} flags of {script}", run_text.flag_rows(run, names))
     versions = ", ".join(f"{name} {text}" for name, text in run.config["versions"].items())
     commit = run.config.get("git_commit")
     page.add_paragraph(f"Versions: {versions}{f'; commit {commit}' if commit else ''}.", "soft")

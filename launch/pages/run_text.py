@@ -91,18 +91,13 @@ def _accuracies(run: RunFiles) -> list[str]:
             ]
             against = f" (against {' and '.join(others)})" if others else ""
             classifier = _PROTOCOLS.get(protocol, protocol.capitalize())
+            number = f"{result['test_examples']:,} " if "test_examples" in result else ""
+            kind = "cases" if result.get("per_case", run.is_per_case) else "images"
             sentences.append(
                 f"{classifier} with {charts.labels_text(result)} gets "
-                f"{100 * result['accuracy']:.1f} % of the {_tested(run, result)} right{against}."
+                f"{100 * result['accuracy']:.1f} % of the {number}test {kind} right{against}."
             )
     return sentences
-
-
-def _tested(run: RunFiles, result: Mapping[str, Any]) -> str:
-    """The images or cases of an accuracy, such as `1,494 test cases`."""
-    per_case = result.get("per_case", run.is_per_case)
-    number = f"{result['test_examples']:,} " if "test_examples" in result else ""
-    return f"{number}test {'cases' if per_case else 'images'}"
 
 
 def _encodings(run: RunFiles) -> list[str]:
@@ -119,7 +114,12 @@ def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
     """What a reader should be warned of; the page says itself that there are no labels."""
     found = []
     if not run.is_finished:
-        found.append(_stopped(run))
+        done, rounds = run.rounds_done, run.flags.get("rounds") or run.rounds_done
+        unit = "step" if run.flags.get("script") == "centralized" else "round"
+        when = f"{unit} {done:,} of {rounds:,}"
+        if done >= rounds:
+            when = f"its last {unit}, before its end"
+        found.append(f"The run has no result yet: it was stopped after {when}.")
     elif not run.results and is_labelled:
         found.append("The run has no result, because its data have no test images with labels.")
     rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
@@ -129,24 +129,13 @@ def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
             "effective rank."
         )
     for key, name in BASELINES.items():
-        below = [
-            result
-            for result in run.results
-            if "accuracy" in result
-            and result["accuracy"] < result.get("baselines", {}).get(key, {}).get("accuracy", 0)
-        ]
+        baselines = [result.get("baselines", {}).get(key, {}) for result in run.results]
+        pairs = zip(run.results, baselines, strict=True)
+        below = [r for r, of in pairs if r.get("accuracy", 1) < of.get("accuracy", 0)]
         if below:
             counts = " and ".join(dict.fromkeys(map(charts.labels_text, below)))
             found.append(f"The encoder is below {name} with {counts}.")
     return found
-
-
-def _stopped(run: RunFiles) -> str:
-    unit = "step" if run.flags.get("script") == "centralized" else "round"
-    done, rounds = run.rounds_done, run.flags.get("rounds") or run.rounds_done
-    if done >= rounds:
-        return f"The run has no result yet: it was stopped after its last {unit}, before its end."
-    return f"The run has no result yet: it was stopped after {unit} {done:,} of {rounds:,}."
 
 
 def commands(run: RunFiles) -> list[tuple[str, str]]:

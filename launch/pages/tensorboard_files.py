@@ -72,8 +72,7 @@ def _sprite(images: np.ndarray) -> bytes:
     columns = int(np.ceil(np.sqrt(len(images))))
     sheet = Image.new("RGB", (columns * _SPRITE, columns * _SPRITE))
     for number, image in enumerate(images):
-        pixels = image if image.shape[-1] in (3, 4) else image[..., 0]
-        small = Image.fromarray(pixels).convert("RGB").resize((_SPRITE, _SPRITE))
+        small = image_samples.picture(image).convert("RGB").resize((_SPRITE, _SPRITE))
         sheet.paste(small, (number % columns * _SPRITE, number // columns * _SPRITE))
     buffer = io.BytesIO()
     sheet.save(buffer, "png")

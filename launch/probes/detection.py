@@ -40,10 +40,9 @@ def build_training(
     config: DetectConfig,
 ) -> FineTuning:
     """The training from an encoder's weights, on shuffled epochs."""
-    batches = centralized.shuffled_batches(len(data.train), values.batch_size, config.seed)
-    return FineTuning(
-        network, start, data.train.example, batches, config.rounds, values, config.seed
-    )
+    rounds, seed = config.rounds, config.seed
+    batches = centralized.shuffled_batches(len(data.train), values.batch_size, seed)
+    return FineTuning(network, start, data.train.example, batches, rounds, values, seed)
 
 
 def fine_tune(
@@ -111,10 +110,8 @@ def _detect(network: MaskRCNN, images: CocoImages, indices: Sequence[int]) -> De
     pixels = [images.image(index) for index in indices]
     # A smaller batch would be traced again: the last image fills it up.
     outputs = network.detect(pixels + pixels[-1:] * (_BATCH - len(pixels)))
-    found = {}
+    found, categories = {}, images.category_ids
     for index, image, output in zip(indices, pixels, outputs, strict=False):
         image_id, (height, width, _) = images.image_ids[index], image.shape
-        found[image_id] = ap.detections_of_image(
-            output, image_id, (height, width), images.category_ids
-        )
+        found[image_id] = ap.detections_of_image(output, image_id, (height, width), categories)
     return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets.image_dataset import ImageDataset
 from launch.options import model as model_options
-from launch.options.script_configs import EvaluateConfig, FinetuningConfig
+from launch.options.script_configs import EvaluateConfig
 from launch.probes import probing
 from launch.probes.probing import Labelled
 from tff_ssl.errors import ConfigurationError
@@ -116,7 +116,12 @@ def _few_labels(labelled: Labelled, count: dict[str, int], config: EvaluateConfi
     train, class_names = labelled.train, labelled.dataset.class_names
     seeds = [[config.seed, i] for i in range(config.evaluation.label_draws)]
     draws = [probing.draw(train.labels, count, seed, class_names) for seed in seeds]
-    configs = _configs(len(draws[0]), config.finetuning)
+    own, default = config.finetuning, finetune.config_for(len(draws[0]))
+    configs = [
+        finetune.FinetuneConfig(steps, own.finetune_batch_size or default.batch_size, rate)
+        for steps in own.finetune_steps or [default.steps]
+        for rate in own.finetune_learning_rate or [default.learning_rate]
+    ]
     held_out = [
         _held_out(labelled, chosen, seed, config) if len(configs) > 1 else None
         for chosen, seed in zip(draws, seeds, strict=True)
@@ -152,20 +157,9 @@ def _probe_scores(
     baseline: str, dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
 ) -> dict[str, float]:
     kinds = {linear_probe.ENCODER: probing.WITHOUT_TRAINING[baseline]}
-    probed, *_ = probing.linear_probes(dataset, kinds, [count], config.evaluation, config.seed)
+    probed, *_ = probing.linear_probes(dataset, kinds, config.evaluation, config.seed, [count])
     names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
     return {name: probed[name] for name in [*names, "class_accuracies"]}
-
-
-def _configs(labels: int, config: FinetuningConfig) -> list[finetune.FinetuneConfig]:
-    """All combinations of steps and learning rates, with the defaults for `labels` labels."""
-    default = finetune.config_for(labels)
-    batch_size = config.finetune_batch_size or default.batch_size
-    return [
-        finetune.FinetuneConfig(steps, batch_size, rate)
-        for steps in config.finetune_steps or [default.steps]
-        for rate in config.finetune_learning_rate or [default.learning_rate]
-    ]
 
 
 def _held_out(

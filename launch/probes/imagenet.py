@@ -25,6 +25,6 @@ def features(images: np.ndarray) -> np.ndarray:
 @functools.cache
 def _encoder():
     size = pretrained.VIEW_SIZE
-    initial = pretrained.efficientnet_lite0()
+    initial, _ = pretrained.efficientnet_lite0()
     model = DualEncoder(pretrained.EFFICIENTNET, (size, size, 3), norm="frozen", initial=initial)
     return functools.partial(saved_model.encoder_function(model, size), model.init(0))

@@ -21,11 +21,8 @@ class EvaluatedClients(NamedTuple):
 
     def take(self, positions: Sequence[int]) -> "EvaluatedClients":
         """The clients at some positions."""
-        return EvaluatedClients(
-            [self.clients[i] for i in positions],
-            [self.trained_rounds[i] for i in positions],
-            [self.classes[i] for i in positions],
-        )
+        columns: Any = ([column[i] for i in positions] for column in self)
+        return EvaluatedClients(*columns)
 
 
 def over_clients(
@@ -103,11 +100,9 @@ def over_architectures(
     entries = []
     for encoder in dict.fromkeys(encoders):
         same = [i for i, name in enumerate(encoders) if name == encoder]
-        of_encoder = over_clients([results[i] for i in same], evaluated.take(same))
-        entries += [
-            entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
-            for entry in of_encoder
-        ]
+        for entry in over_clients([results[i] for i in same], evaluated.take(same)):
+            protocol = f"{entry['protocol']}_{encoder}"
+            entries.append(entry | {"protocol": protocol, "encoder": encoder})
     return entries
 
 

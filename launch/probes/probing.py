@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from launch.options import pretrained
 from launch.options.run_config import EvaluationConfig
 from launch.probes import imagenet
 from launch.probes.monitoring import Encode, encodings
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
@@ -136,7 +137,7 @@ def draw(
       count: Number of labels, as `labels` or `labels_per_class`.
       class_names: Names of the classes for error messages; None for their numbers.
     """
-    try:
+    with naming(f"--{next(iter(count))}"):
         return labels.draw_labels(
             train_labels,
             np.random.default_rng(seed),
@@ -144,27 +145,6 @@ def draw(
             total=count.get("labels"),
             class_names=class_names,
         )
-    except ValueError as error:
-        raise ConfigurationError(f"--{next(iter(count))}: {error}") from error
-
-
-def probe(
-    dataset: ImageDataset,
-    encode: Encode,
-    random_encode: Encode,
-    names: Sequence[str],
-    config: EvaluationConfig,
-    seed: int,
-    initial_encode: Encode | None = None,
-) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and of the named baselines, see `linear_probes`.
-
-    `initial_encode` is a further baseline: the pretrained encoder with which training started.
-    """
-    kinds = feature_kinds(encode, random_encode, names)
-    if initial_encode is not None:
-        kinds["pretrained_encoder"] = functools.partial(encodings, initial_encode)
-    return linear_probes(dataset, kinds, label_counts(config), config, seed)
 
 
 def without_random_encoder(names: Sequence[str]) -> tuple[str, ...]:
@@ -179,29 +159,36 @@ def without_random_encoder(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def feature_kinds(
-    encode: Encode, random_encode: Encode, names: Sequence[str]
+    encode: Encode,
+    random_encode: Encode,
+    names: Sequence[str],
+    initial_encode: Encode | None = None,
 ) -> dict[str, Features]:
-    """The functions that extract the encoder's features and those of the named baselines."""
-    kinds: dict[str, Features] = {
-        linear_probe.ENCODER: functools.partial(encodings, encode),
-        "random_encoder": functools.partial(encodings, random_encode),
-        **WITHOUT_TRAINING,
-    }
-    return {name: kinds[name] for name in (linear_probe.ENCODER, *names)}
+    """The functions that extract the encoder's features and those of the named baselines.
+
+    `initial_encode` is a further baseline: the pretrained encoder with which training started.
+    """
+    encoders = {linear_probe.ENCODER: encode, "random_encoder": random_encode}
+    if initial_encode is not None:
+        encoders["pretrained_encoder"] = initial_encode
+        names = (*names, "pretrained_encoder")
+    kinds = {name: functools.partial(encodings, one) for name, one in encoders.items()}
+    return {name: (kinds | WITHOUT_TRAINING)[name] for name in (linear_probe.ENCODER, *names)}
 
 
 def linear_probes(
     dataset: ImageDataset,
     kinds: Mapping[str, Features],
-    counts: Sequence[dict[str, int]],
     config: EvaluationConfig,
     seed: int,
+    counts: Sequence[dict[str, int]] | None = None,
 ) -> list[dict[str, Any]]:
     """Linear probes of several kinds of features, on the same labels.
 
     Args:
       kinds: Functions that extract features, by name; one name is `encoder`.
-      counts: Number of labels of each result, as `labels` or `labels_per_class`.
+      counts: Number of labels of each result, as `labels` or `labels_per_class`; None for those of
+        the configuration.
 
     Returns:
       A result for each count, and with `--also_logistic` another of logistic regression; none if
@@ -209,6 +196,7 @@ def linear_probes(
     """
     if not has_labels(dataset):
         return []
+    counts = counts or label_counts(config)
     dataset, all_train, test, fields = labelled(dataset, config)
     drawn = [
         [
@@ -217,7 +205,10 @@ def linear_probes(
         ]
         for count in counts
     ]
-    needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
+    # The cases whose features are needed: the drawn ones, and a sample for the scaling. Encoding
+    # all images of a large data set would take longer than the probes.
+    sample = np.random.default_rng(_SCALING_SEED).permutation(len(all_train.labels))
+    needed = np.unique(np.concatenate([sample[:_SCALING_CASES], *itertools.chain(*drawn)]))
     indices, train = all_train.take(needed)
     flips = config.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
     images = dataset.train.take(indices).images
@@ -232,7 +223,7 @@ def linear_probes(
     protocols: dict[str, Any] = {"linear": config.probe}
     if config.also_logistic and config.probe != "logistic":
         protocols["linear_logistic"] = "logistic"
-    try:
+    with naming("--labels or --labels_per_class"):
         return [
             linear_probe.few_label_comparison(
                 feature_sets,
@@ -248,18 +239,6 @@ def linear_probes(
             for protocol, method in protocols.items()
             for count, draws in zip(counts, drawn, strict=True)
         ]
-    except ValueError as error:
-        raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
-
-
-def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
-    """The training cases, of `size`, whose features a probe needs, ascending, int [n].
-
-    They are the drawn ones, and a sample for the scaling: encoding all images of a large data set
-    would take longer than the probes.
-    """
-    sample = np.random.default_rng(_SCALING_SEED).permutation(size)[:_SCALING_CASES]
-    return np.unique(np.concatenate([sample, *drawn]))
 
 
 def knn_results(
@@ -281,17 +260,16 @@ def knn_results(
         return linear_probe.summarize([scores])
 
     scores = {name: knn_scores(extract) for name, extract in kinds.items()}
-    return [
-        {
-            "protocol": "knn",
-            "dataset": dataset.name,
-            "labels": len(bank_cases.labels),
-            "labels_per_class": None,
-            **fields,
-            **scores.pop(linear_probe.ENCODER),
-            "baselines": scores,
-        }
-    ]
+    own = fields | scores.pop(linear_probe.ENCODER)
+    return [_entry("knn", dataset, len(bank_cases.labels), own, scores)]
+
+
+def _entry(
+    protocol: str, dataset: ImageDataset, labels: int, own: dict[str, Any], baselines: Any
+) -> dict[str, Any]:
+    """An entry of `result.json` for a total number of labels."""
+    entry = {"protocol": protocol, "dataset": dataset.name, "labels": labels}
+    return entry | {"labels_per_class": None, **own, "baselines": baselines}
 
 
 def classifier_results(
@@ -324,13 +302,5 @@ def classifier_results(
     logits = features.extract(classify, dataset.test.take(indices).images)
     scores = labels.score(cases.average(logits, scored).argmax(1), scored.labels)
     return [
-        {
-            "protocol": "supervised",
-            "dataset": dataset.name,
-            "labels": trained_on,
-            "labels_per_class": None,
-            **fields,
-            **linear_probe.summarize([scores]),
-            "baselines": {},
-        }
+        _entry("supervised", dataset, trained_on, fields | linear_probe.summarize([scores]), {})
     ]

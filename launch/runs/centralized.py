@@ -15,7 +15,7 @@ from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import runtimes, training
 from launch.runs.final_evaluation import Restored
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import labels
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
@@ -34,7 +34,7 @@ def train(config: RunConfig) -> None:
     config = pretrained.resolve(defaults.resolve(config, config.objective))
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data, pretrained.largest_photo(config))
-    config = adapting.fit_evaluation(dataset, config).announced()
+    config = adapting.fit_evaluation(dataset, config)
     device = runtimes.this_process(config.runtime)
     config, model, simulation, batches, images = _build(dataset, values, config)
     probing.check_labels(dataset, config.evaluation)
@@ -85,15 +85,19 @@ def _build(
     """
     train_images = _training_images(dataset, config)
     config, train_images, batches, images = _choose_batches(dataset, train_images, config)
-    model = model_options.build_model(
-        dataset,
-        config.model,
-        config.objective,
-        xla=config.runtime.xla,
-        seed=config.seed,
-    )
-    model = pretrained.start(model, config.model, config.seed)
-    simulation = _build_simulation(train_images, batches, model, values, config)
+    seed, xla = config.seed, config.runtime.xla
+    model = model_options.build_model(dataset, config.model, config.objective, xla=xla, seed=seed)
+    model = pretrained.start(model, config.model, seed)
+    two_views = model_options.two_views(config.model, seed, xla)
+    try:
+        simulation = centralized.Centralized(
+            config.objective, model, two_views, train_images.images, train_images.example_ids,
+            batches, config.rounds, values, train_images.labels, seed,
+        )  # fmt: skip
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Raised by an optimizer or a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error
     return config, model, simulation, batches, images
 
 
@@ -133,12 +137,9 @@ def _training_images(dataset: ImageDataset, config: RunConfig) -> Split:
         if len(labelled) == 0:
             raise ConfigurationError(f"--dataset={dataset.name} has no labels to train with")
         return dataset.train.take(labelled)
-    try:
+    with naming("--train_labels"):
         rng = np.random.default_rng([config.seed, 0])
-        chosen = labels.draw_labels(dataset.train.labels, rng, total=count)
-    except ValueError as error:
-        raise ConfigurationError(f"--train_labels: {error}") from error
-    return dataset.train.take(chosen)
+        return dataset.train.take(labels.draw_labels(dataset.train.labels, rng, total=count))
 
 
 def _choose_batches(
@@ -156,13 +157,13 @@ def _choose_batches(
         if ignored:
             print(f"note: --batches=shuffled has no clients; unused: {', '.join(ignored)}")
         count = len(train_images)
-        config = adapting.fit_batch(count, config).announced()
+        config = adapting.fit_batch(count, config)
         batch_size = config.participation.batch_size
         batches = centralized.shuffled_batches(count, batch_size, config.seed)
         return config, train_images, batches, count
     clients = client_options.partition_dataset(dataset, config.clients, config.seed)
     train_images = client_options.client_images(train_images, clients, config.clients)
-    config = adapting.fit_cohort([len(indices) for indices in clients], config).announced()
+    config = adapting.fit_cohort([len(indices) for indices in clients], config)
     clients_per_round = config.participation.clients_per_round
     cohorts = cohort.uniform_cohorts(len(clients), clients_per_round, config.seed)
 
@@ -170,18 +171,3 @@ def _choose_batches(
         return np.concatenate([clients[client] for client in np.sort(cohorts(step))])
 
     return config, train_images, batches_of_cohorts, sum(map(len, clients))
-
-
-def _build_simulation(
-    train_images: Split, batches: Batches, model: Model, values: Any, config: RunConfig
-) -> centralized.Centralized:
-    two_views = model_options.two_views(config.model, config.seed, config.runtime.xla)
-    try:
-        return centralized.Centralized(
-            config.objective, model, two_views, train_images.images, train_images.example_ids,
-            batches, config.rounds, values, train_images.labels, config.seed,
-        )  # fmt: skip
-    except ConfigurationError:
-        raise
-    except ValueError as error:  # Raised by an optimizer or a schedule.
-        raise ConfigurationError(f"--hparam: {error}") from error

@@ -1,6 +1,5 @@
 """Writes the client packages of runs; see `tff_ssl.deployment.client_package`."""
 
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -82,11 +81,9 @@ def _without_aggregators(state: Any) -> Any:
     of_aggregators = ("aggregator", "aggregators", "statistics_aggregator")
     state = state._replace(**{name: () for name in of_aggregators if name in state._fields})
     work = getattr(state, "client_work", None)
-    return (
-        state._replace(client_work=_without_aggregators(work))
-        if hasattr(work, "_fields")
-        else state
-    )
+    if hasattr(work, "_fields"):
+        state = state._replace(client_work=_without_aggregators(work))
+    return state
 
 
 def write(
@@ -107,16 +104,12 @@ def write(
         "encoder": config.model.encoder,
         "views": config.model.views,
         "rounds": config.rounds,
-        "hyperparameters": {
-            key: json_value(value) for key, value in dataclasses.asdict(values).items()
-        },
+        "hyperparameters": {key: json_value(value) for key, value in vars(values).items()},
         "smallest_client": built.chosen.entry.min_samples(config.objective, values),
     }
     # The update of an algorithm is the mean `delta` of its stage.
-    rules = {
-        {"update": "delta"}.get(name, name): rule
-        for name, rule in built.aggregation.private.items()
-    }
+    private = built.aggregation.private
+    rules = {"delta" if name == "update" else name: rule for name, rule in private.items()}
     description |= built.aggregation.result
     return client_package.write(
         folder, built.algorithm.plain_stages, server_state, client_state,
@@ -139,7 +132,7 @@ def export(
     """
     chosen = algorithm_options.choose(settings.replace(config, **federated.ALONE))
     dataset = federated.load(chosen.config)
-    config = adapting.fit_evaluation(dataset, chosen.config).announced()
+    config = adapting.fit_evaluation(dataset, chosen.config)
     built = build(chosen._replace(config=config), dataset)
     print(
         f"client package of {config.algorithm.algorithm} with {config.objective}, for images of "
@@ -150,7 +143,7 @@ def export(
     if run is not None:
         folder_of_run = run_folder.run_of(run)
         run_folder.lock(folder_of_run, "--run")
-        trained, done = stopped.restore_state(built, folder_of_run)
+        trained, _, done = stopped.restore_state(built, folder_of_run)
         print(f"its model is that of round {done:,} of {folder_of_run}", flush=True)
     # TensorFlow takes the `[` of a path for the beginning of a pattern.
     with tempfile.TemporaryDirectory(prefix="tff_ssl_client_") as without_brackets:
@@ -159,9 +152,8 @@ def export(
         manifest = write(new, built, dataset, trained)
         select: list[str] = []
         if lite:
-            select = client_package.select_operations(
-                client_package.to_tflite(new, manifest).read_bytes()
-            )
+            converted = client_package.to_tflite(new, manifest)
+            select = client_package.select_operations(converted.read_bytes())
             client_package.write_manifest(new, {**manifest, "select_operations": select})
         rows = measure(new, dataset, lite)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -195,12 +187,9 @@ def measure(folder: pathlib.Path, dataset: ImageDataset, lite: bool) -> list[dic
             return of.work(name, down, memory, images, ids, 0)[0]
 
         sent = work(package)
-        row = {
-            "stage": name,
-            "images": count,
-            "milliseconds": latency.median_milliseconds(work, package, _TIMED),
-        }
-        row |= {key: stage[key] for key in ("bytes_down", "bytes_up")}
+        row = {key: stage[key] for key in ("bytes_down", "bytes_up")}
+        row |= {"stage": name, "images": count}
+        row["milliseconds"] = latency.median_milliseconds(work, package, _TIMED)
         if lite:
             # Loaded for each stage, so that its memory is that of the stage alone.
             before = process_memory.tree_resident(os.getpid())

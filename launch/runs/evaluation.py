@@ -13,7 +13,7 @@ from launch.outputs import run_folder
 from launch.probes import finetuning, probing, result_text
 from tff_ssl import named_code
 from tff_ssl.deployment import encoder_weights, saved_model
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import frozen
 from tff_ssl.models import resnet, stacking
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -54,7 +54,7 @@ def evaluate(config: EvaluateConfig) -> None:
     dataset = data.load_dataset(config.data)
     if config.protocol == "held_out":
         dataset = case_split.without_test(dataset)
-    config = adapting.fit_evaluation(dataset, config).announced()
+    config = adapting.fit_evaluation(dataset, config)
     shape = encoder.image_shape
     if config.protocol in _TRAINING and config.model.encoder in resnet.RESNETS:
         # A ResNet may be fine-tuned on images of another size than it was pretrained on.
@@ -69,15 +69,9 @@ def evaluate(config: EvaluateConfig) -> None:
         f"goes to {path}{', in the place of the one there' if path.exists() else ''}",
         flush=True,
     )
-    is_new = not output.exists()
-    run_folder.make(output)
     weights_before = encoder.weights
-    try:
+    with run_folder.new(output):
         results = _results(dataset, encoder, config)
-    except BaseException:
-        if is_new:
-            output.rmdir()
-        raise
     frozen.check_unchanged(weights_before, encoder.weights)
     if is_other:
         results = [result | {"pretrained_on": trained_on} for result in results]
@@ -152,15 +146,13 @@ def _results(
         return _finetune(dataset, network, encoder.weights, config)
     encode = saved_model.encoder_function(model, config.model.view_size)
     untrained = functools.partial(encode, untrained_weights)
+    kinds = probing.feature_kinds(encoder, untrained, baselines)
     if protocol == "knn":
-        kinds = probing.feature_kinds(encoder, untrained, baselines)
         return probing.knn_results(dataset, kinds, config.evaluation)
-    results = probing.probe(dataset, encoder, untrained, baselines, config.evaluation, seed)
+    results = probing.linear_probes(dataset, kinds, config.evaluation, seed)
     if not results:
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
-    return [
-        result | {"protocol": result["protocol"].replace("linear", protocol)} for result in results
-    ]
+    return [one | {"protocol": one["protocol"].replace("linear", protocol)} for one in results]
 
 
 def _check_architecture(
@@ -192,10 +184,8 @@ def _finetune(
         raise ConfigurationError(f"--protocol={config.protocol} needs a run with --towers=one")
     depth, evaluation = config.finetuning.depth, config.evaluation
     if depth:
-        try:
+        with naming(f"--depth={depth}"):
             network, weights = stacking.stacked(network, weights, depth)
-        except ValueError as error:
-            raise ConfigurationError(f"--depth={depth}: {error}") from error
     if config.protocol == "semi_supervised":
         labels = probing.labelled(dataset, evaluation).train.labels
         fractions = config.finetuning.label_fractions

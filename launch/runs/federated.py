@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from tff_ssl.errors import ConfigurationError, OutOfMemoryError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
-from tff_ssl.reporting import checked_files
 from tff_ssl.runtime import ray_cluster, ray_nodes, start
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
@@ -105,7 +104,7 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
     runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     chosen = algorithm_options.choose(config)
     dataset = dataset or load(chosen.config)
-    config = adapting.fit_evaluation(dataset, chosen.config).announced()
+    config = adapting.fit_evaluation(dataset, chosen.config)
     chosen = micro_batches.fit(chosen._replace(config=config), dataset, runtime.gpu)
     built = build(chosen, dataset)
     config, clients = built.chosen.config, built.clients
@@ -120,7 +119,10 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
         folder, settings.to_json(config), config.given, config.output.resume,
         partition_record.data_digests(dataset, clients.indices, clients.server_images),
     )  # fmt: skip
-    _record_partition(clients, folder, config.output.resume)
+    indices, classes = clients.indices, clients.dataset.class_names
+    # The run's page draws the clients from this file.
+    record = partition_record.describe_clients(clients.dataset.train, indices, classes)
+    run_folder.write_json(folder / "partition.json", record)
     while True:
         try:
             return train(built, planned, dataset, folder, runtime)
@@ -144,28 +146,21 @@ def _train_and_evaluate(
     _announce(built, run, folder, runtime)
     pictures = run.draw(folder, config.algorithm.algorithm)
     with simulate(built, run, folder, runtime) as simulation:
-        fields = _result_fields(clients, config) | run.result_fields() | built.aggregation.result
+        images = sum(map(len, clients.indices))
+        fields = {
+            "algorithm": config.algorithm.algorithm,
+            "objective": config.objective,
+            "rounds": config.rounds,
+            "clients": len(clients.indices),
+            "skipped_clients": clients.skipped,
+            "train_images": images,
+            "examples_left_out": len(clients.dataset.train) - images,
+        }
+        fields |= run.result_fields() | built.aggregation.result
         training.train_and_probe(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
             client_models, clients.images,
         )  # fmt: skip
-
-
-def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
-    """Writes `partition.json`, from which the run's page draws the clients."""
-    path, train = folder / "partition.json", clients.dataset.train
-    before = checked_files.read_json(path, {str: object}) if resume and path.exists() else {}
-    if (before := before.get("digest")) is not None:  # A run of an earlier release.
-        digest = partition_record.digest(train, clients.indices, clients.server_images)
-        if before != digest:
-            # Otherwise the states that clients keep would belong to other clients' images.
-            raise ConfigurationError(
-                f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
-                f"them, have changed since {folder} started: put them back, or start anew in "
-                "another --output_dir"
-            )
-    record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
-    run_folder.write_json(path, record)
 
 
 def load(config: RunConfig) -> ImageDataset:
@@ -191,7 +186,7 @@ def build(chosen: Chosen, dataset: ImageDataset, batched: bool = True) -> Built:
     sizes, needs = [len(indices) for indices in clients.indices], chosen.entry.kind.needs
     config = chosen.config
     if Need.COHORTS in needs:
-        config = adapting.fit_cohort(sizes, config).announced()
+        config = adapting.fit_cohort(sizes, config)
     graph = network.build_network(config, sizes) if Need.NETWORK in needs else None
     participation = None
     if Need.COHORTS in needs:
@@ -212,14 +207,9 @@ def build(chosen: Chosen, dataset: ImageDataset, batched: bool = True) -> Built:
         of_run = clients.population.models[clients.population.model_of_client[evaluated]]
         config = settings.replace(config, encoder=of_run.encoder)
     chosen = chosen._replace(config=config)
+    part = _participation(setting)
     model, algorithm = algorithm_options.build(
-        chosen,
-        dataset,
-        aggregation.arguments,
-        clients.population,
-        _participation(setting),
-        sizes,
-        batched,
+        chosen, dataset, aggregation.arguments, clients.population, part, sizes, batched
     )
     return Built(chosen, clients, setting, aggregation, model, algorithm)
 
@@ -285,19 +275,6 @@ def _check_client_models(built: Built) -> None:
         raise ConfigurationError(f"--personalized_clients={wanted}: {there_are}")
     if entry.min_clients(values) > num_clients:
         raise ConfigurationError(f"--hparam=clusters={values.clusters}: {there_are}")
-
-
-def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
-    images = sum(map(len, clients.indices))
-    return {
-        "algorithm": config.algorithm.algorithm,
-        "objective": config.objective,
-        "rounds": config.rounds,
-        "clients": len(clients.indices),
-        "skipped_clients": clients.skipped,
-        "train_images": images,
-        "examples_left_out": len(clients.dataset.train) - images,
-    }
 
 
 @contextlib.contextmanager

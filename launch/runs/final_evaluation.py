@@ -78,22 +78,18 @@ class Evaluation(NamedTuple):
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
         """Entries of `result.json` by linear probes, or by a supervised model's classifier."""
-        dataset, config = self.dataset, self.config
+        dataset, own, seed = self.dataset, self.config.evaluation, self.config.seed
         if model.classes:
-            size = config.model.view_size
-            return probing.classifier_results(
-                dataset, model, weights, self.train_images, size, config.evaluation
-            )
-        untrained = functools.partial(encode, model.random_init(config.seed))
-        trained = functools.partial(encode, weights)
-        initial, has_start = None, isinstance(model, DualEncoder) and model.initial is not None
+            size = self.config.model.view_size
+            return probing.classifier_results(dataset, model, weights, self.train_images, size, own)
+        has_start = isinstance(model, DualEncoder) and model.initial is not None
         if isinstance(model, DualEncoder) and model.brings_weights:
             baselines, has_start = probing.without_random_encoder(baselines), True
-        if has_start:
-            initial = functools.partial(encode, model.init(config.seed))
-        return probing.probe(
-            dataset, trained, untrained, baselines, config.evaluation, config.seed, initial
-        )
+        trained = functools.partial(encode, weights)
+        untrained = functools.partial(encode, model.random_init(seed))
+        initial = functools.partial(encode, model.init(seed)) if has_start else None
+        kinds = probing.feature_kinds(trained, untrained, baselines, initial)
+        return probing.linear_probes(dataset, kinds, own, seed)
 
 
 class Evaluated(NamedTuple):
@@ -169,15 +165,6 @@ def _evaluate_client(
     return Evaluated(name, model, weights, entries)
 
 
-def local_distances(
-    simulation: Simulation, state: Any, clients: Sequence[int], model: Model, weights: Weights
-) -> dict[str, float]:
-    """Distances of clients' models after local training, if kept, also to the global `weights`."""
-    kept = [simulation.local_weights(state, client) for client in clients]
-    encoders = [model.without_heads(w)[1].trainable for w in (weights, *kept) if w is not None]
-    return personalized.local_distances(encoders[0], encoders[1:])
-
-
 def over_clients(
     results: Sequence[list[dict[str, Any]]],
     clients: Sequence[int],
@@ -186,11 +173,9 @@ def over_clients(
     train: Split,
 ) -> list[dict[str, Any]]:
     """Entries of `result.json` over the evaluated clients, and over each architecture."""
-    evaluated = personalized.EvaluatedClients(
-        clients,
-        [int(trained_rounds[client]) for client in clients],
-        [_classes(train, client_models.images[client]) for client in clients],
-    )
+    rounds = [int(trained_rounds[client]) for client in clients]
+    classes = [_classes(train, client_models.images[client]) for client in clients]
+    evaluated = personalized.EvaluatedClients(clients, rounds, classes)
     entries = personalized.over_clients(results, evaluated)
     if client_models.models:
         encoders = [client_models.models[client].encoder_name for client in clients]

@@ -22,11 +22,7 @@ def fit(chosen: Chosen, dataset: ImageDataset, gpu: Gpu | None) -> Chosen:
         return chosen
     config, entry = chosen.config, chosen.entry
     model = model_options.build_model(
-        dataset,
-        config.model,
-        config.objective,
-        predictor=entry.predictor,
-        seed=config.seed,
+        dataset, config.model, config.objective, predictor=entry.predictor, seed=config.seed
     )
     # A round has no more images than the data set, so that larger sizes would change nothing.
     fits = largest_that_fits(model, gpu.memory_mib << 20)

@@ -22,18 +22,6 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     Raises:
       ConfigurationError: If the runtime cannot do what other flags ask for.
     """
-    chosen = _choose(config, round_timeout)
-    if not config.xla:
-        return chosen
-    if chosen.name == "worker" or config.ray is not None:
-        raise ConfigurationError(
-            f"--xla compiles rounds in this process, and these would run in {chosen.description}: "
-            "add --runtime=in_process, without --ray and --round_timeout"
-        )
-    return chosen._replace(description=f"{chosen.description}; XLA compiles views and model")
-
-
-def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     if config.runtime == "in_process" and round_timeout is not None:
         raise ConfigurationError(
             "--runtime=in_process cannot stop a computation of its own process: leave out "
@@ -49,7 +37,14 @@ def _choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
             devices.start_unoptimized()
     if config.ray is not None:  # What the nodes send is merged as in a run without them.
         chosen = chosen._replace(description="the processes of Ray's nodes")
-    return chosen
+    if not config.xla:
+        return chosen
+    if chosen.name == "worker" or config.ray is not None:
+        raise ConfigurationError(
+            f"--xla compiles rounds in this process, and these would run in {chosen.description}: "
+            "add --runtime=in_process, without --ray and --round_timeout"
+        )
+    return chosen._replace(description=f"{chosen.description}; XLA compiles views and model")
 
 
 def this_process(config: RuntimeConfig) -> Chosen:
@@ -59,14 +54,6 @@ def this_process(config: RuntimeConfig) -> Chosen:
         devices.use_deterministic_algorithms()
     if gpu is None:
         return Chosen("in_process", "this process, on the CPU")
-    _announce_compiling()
-    repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
-    arithmetic = f"{devices.products(gpu)} products, {repeats}"
-    return Chosen("in_process", f"this process, on {gpu}; {arithmetic}", gpu)
-
-
-def _announce_compiling() -> None:
-    """Prints, before the first run on this machine, what the first round waits for."""
     cache = devices.kernel_cache()
     if cache is not None and not cache.exists():
         with contextlib.suppress(OSError):  # The driver then keeps nothing.
@@ -75,3 +62,6 @@ def _announce_compiling() -> None:
             "note: the first round takes half a minute longer on new GPUs, whose driver compiles "
             f"kernels and keeps them in {cache}/"
         )
+    repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
+    arithmetic = f"{devices.products(gpu)} products, {repeats}"
+    return Chosen("in_process", f"this process, on {gpu}; {arithmetic}", gpu)

@@ -26,9 +26,8 @@ _OF_COMMAND = {"seeds", "seed", "output_dir", "resume", "list"}
 def train(config: RunConfig) -> None:
     """Trains a run for each seed with the script of the configuration, and summarizes them."""
     seeds = check(config)
-    folder = output_folder.choose(
-        config.output.output_dir, f"{config.script}-{config.data.dataset}"
-    )
+    name = f"{config.script}-{config.data.dataset}"
+    folder = output_folder.choose(config.output.output_dir, name)
     _check_folder(folder, config.output.resume)
     given = resuming.without_request(sys.argv[1:])
     to_continue = commands.module(
@@ -41,8 +40,10 @@ def train(config: RunConfig) -> None:
     print(f"{_listed(seeds)}, one after another; results go to {folder}/", flush=True)
     for number, seed in enumerate(seeds, 1):
         run = run_folder.of_seed(folder, seed)
-        print(f"\n[{number}/{len(seeds)}] seed {seed}{_state(run, config)}", flush=True)
-        if is_finished(run, config):
+        finished, begun = is_finished(run, config), (run / "config.json").exists()
+        state = ": done before" if finished else ": continues" if begun else ""
+        print(f"\n[{number}/{len(seeds)}] seed {seed}{state}", flush=True)
+        if finished:
             continue
         try:
             code = scripts.show_script([config.script, *_arguments(run, seed, config, given)])
@@ -83,12 +84,11 @@ def evaluate(config: EvaluateConfig) -> None:
     if runs and all(outputs[seed] == runs[seed] for seed in seeds):
         page = _compare([runs[seed] for seed in seeds], folder)
     else:
-        files = {
-            f"seed {seed}": run_files.of_evaluation(
-                runs.get(seed, run), outputs[seed], settings.flat(config) | {"seed": seed}
-            )
-            for seed in seeds
-        }
+        files = {}
+        for seed in seeds:
+            flags = settings.flat(config) | {"seed": seed}
+            evaluated = run_files.of_evaluation(runs.get(seed, run), outputs[seed], flags)
+            files[f"seed {seed}"] = evaluated
         page = comparison_page.write(files, folder, dict.fromkeys(files))
     print(f"wrote {page} (open it in a browser)")
 
@@ -131,12 +131,6 @@ def _listed(seeds: Sequence[int] | Mapping[int, Any]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def _state(run: pathlib.Path, config: RunConfig) -> str:
-    if is_finished(run, config):
-        return ": done before"
-    return ": continues" if (run / "config.json").exists() else ""
-
-
 def _arguments(run: pathlib.Path, seed: int, config: RunConfig, given: Sequence[str]) -> list[str]:
     """The flags of the script for a seed: those of the command, as far as they are needed."""
     if _has_flags(run, config):
@@ -158,9 +152,8 @@ def _end(seed: int, code: int, to_continue: str = "") -> None:
 
 def _summarize(folders: Mapping[int, pathlib.Path], output: pathlib.Path) -> None:
     """Prints mean and deviation of all results in the folders of the seeds; `summary.csv`."""
-    found = over_seeds.collect(
-        {seed: records.entries(records.read_results(run)) for seed, run in folders.items()}
-    )
+    results = {seed: records.read_results(run) for seed, run in folders.items()}
+    found = over_seeds.collect({seed: records.entries(one) for seed, one in results.items()})
     rows = [summary_row(one, figures) for one, figures in found.items()]
     print(f"\n{result_text.format_seeds(list(folders), found)}\n")
     path = whole_files.write(output / "summary.csv", tables.as_csv(rows))

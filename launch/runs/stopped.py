@@ -1,8 +1,6 @@
 """The encoder of a run that was stopped before its end, and the state of any run."""
 
-import contextlib
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 from datasets.image_dataset import ImageDataset
@@ -14,7 +12,8 @@ from launch.runs import centralized, federated, runtimes
 from launch.runs.federated import Built
 from launch.runs.final_evaluation import Restored
 from tff_ssl.deployment.encoder_weights import StoredEncoder
-from tff_ssl.simulation.training_loop import Simulation, last_state
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.simulation.training_loop import last_state
 
 
 def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncoder:
@@ -47,30 +46,24 @@ def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncode
     return StoredEncoder(encoder, kept, (height, width, channels), view_size)
 
 
-def restore_state(built: Built, folder: pathlib.Path) -> tuple[Any, int]:
-    """The state of the simulation in a run's last readable checkpoint, and its round.
+def restore_state(built: Built, folder: pathlib.Path) -> tuple[Any, Weights, int]:
+    """The state of a run's last readable checkpoint, the model that it evaluates, and its round.
 
     The folder has to be locked.
 
     Raises:
       TrainingError: There is no readable checkpoint.
     """
-    with _restored(built, folder) as (_, state, done):
-        return state, done
+    config = built.chosen.config
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
+    run = built.algorithm.plan_run(built.setting)
+    with federated.simulate(built, run, folder, runtime) as simulation:
+        state, done = last_state(folder, simulation.initialize(config.seed))
+        return state, simulation.encoder_weights(state), done
 
 
 def _restore(config: RunConfig, dataset: ImageDataset, folder: pathlib.Path) -> Restored:
     config = settings.replace(config, **federated.ALONE)
     built = federated.build(algorithm_options.choose(config), dataset)
-    with _restored(built, folder) as (simulation, state, done):
-        weights = simulation.encoder_weights(state)
+    _, weights, done = restore_state(built, folder)
     return Restored(built.model, weights, built.chosen.config.model.view_size, done)
-
-
-@contextlib.contextmanager
-def _restored(built: Built, folder: pathlib.Path) -> Iterator[tuple[Simulation, Any, int]]:
-    config = built.chosen.config
-    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
-    run = built.algorithm.plan_run(built.setting)
-    with federated.simulate(built, run, folder, runtime) as simulation:
-        yield simulation, *last_state(folder, simulation.initialize(config.seed))

@@ -11,7 +11,7 @@ from launch.options import model as model_options
 from launch.options.run_config import RunConfig
 from launch.outputs import commands, plots, run_folder
 from launch.pages import embedding_page, run_page, tensorboard_files
-from launch.probes import monitoring, probing, result_text
+from launch.probes import monitoring, personalized, probing, result_text
 from launch.runs import final_evaluation
 from launch.runs.best_encoder import BestEncoder
 from launch.runs.final_evaluation import ClientModels, Evaluated, Evaluation
@@ -137,7 +137,8 @@ def _evaluate(
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[str]]:
     """Results of the run's model and clients' own; fields on clients; a line on those left out."""
     config, num_clients = evaluation.config, client_models.num_clients
-    trained_rounds = metrics_log.trained_rounds(folder / "client_metrics.csv", num_clients)
+    client_metrics = folder / "client_metrics.csv"
+    trained_rounds = metrics_log.trained_rounds(client_metrics, num_clients)
     baselines = probing.baselines(config.evaluation)
     results = evaluation.results(model, trained.encode, trained.weights, baselines)
     if client_models.evaluated is not None:
@@ -155,12 +156,11 @@ def _evaluate(
     )
     fields: dict[str, Any] = {}
     if client_models.evaluated is None:
-        fields |= final_evaluation.local_distances(
-            simulation, trained.state, chosen, model, trained.last
-        )
-    fields |= final_evaluation.cluster_fields(
-        folder / "client_metrics.csv", num_clients, config.clients
-    )
+        kept = [simulation.local_weights(trained.state, client) for client in chosen]
+        all_weights = (trained.last, *(weights for weights in kept if weights is not None))
+        shared, *local = (model.without_heads(weights)[1].trainable for weights in all_weights)
+        fields |= personalized.local_distances(shared, local)
+    fields |= final_evaluation.cluster_fields(client_metrics, num_clients, config.clients)
     damaged = state_files.damaged_states(folder, ("client_states", "rad"))
     return results, fields | ({"damaged_client_states": damaged} if damaged else {}), skipped
 

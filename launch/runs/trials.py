@@ -17,7 +17,6 @@ import numpy as np
 from launch.options import hyperparameters
 from launch.outputs import run_folder
 from launch.runs import scripts
-from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import measured, over_seeds, records
 from tff_ssl.reporting.over_seeds import Figures, Measured, Spread
@@ -70,18 +69,19 @@ def parse_grid(assignments: Sequence[str]) -> dict[str, list[str]]:
 
 
 def choose(
-    algorithms: Mapping[str, registry.Algorithm], grid: Grid, trials: int | None, seed: int
+    algorithms: Mapping[str, type], grid: Grid, trials: int | None, seed: int
 ) -> tuple[list[Trial], list[str]]:
     """The trials of all algorithms, and a line for each hyperparameter that some do not have.
 
     Args:
+      algorithms: The class of each algorithm's hyperparameters, by its name.
       trials: Number of trials of each algorithm, which are drawn from its grid; None for all.
       seed: Seed of the draws. With more trials, the first ones stay the same.
 
     Raises:
       ConfigurationError: If no algorithm has a hyperparameter, or a value is not allowed.
     """
-    own = {name: _names(entry) for name, entry in algorithms.items()}
+    own = {name: set(hyperparameters.names(cls)) for name, cls in algorithms.items()}
     notes = []
     for parameter in grid:
         having = [name for name in algorithms if parameter in own[name]]
@@ -95,7 +95,7 @@ def choose(
         if lacking:
             notes.append(f"{parameter} is for {', '.join(having)}; not for {', '.join(lacking)}")
     found = []
-    for name, entry in algorithms.items():
+    for name, cls in algorithms.items():
         shared = [parameter for parameter in grid if parameter in own[name]]
         settings = list(itertools.product(*(grid[parameter] for parameter in shared)))
         if trials is not None:
@@ -103,13 +103,9 @@ def choose(
             settings = [settings[index] for index in order]
         of_algorithm = [Trial(name, tuple(zip(shared, values, strict=True))) for values in settings]
         for trial in of_algorithm:
-            hyperparameters.parse(entry.hyperparameters, list(map("=".join, trial.values)))
+            hyperparameters.parse(cls, list(map("=".join, trial.values)))
         found += of_algorithm
     return found, notes
-
-
-def _names(entry: registry.Algorithm) -> set[str]:
-    return set(hyperparameters.names(entry.hyperparameters))
 
 
 def is_done(run: pathlib.Path) -> bool:
@@ -192,7 +188,7 @@ def scores_by_value(outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str
     return {
         parameter: by_algorithm
         for parameter, by_algorithm in found.items()
-        if len({value for by_value in by_algorithm.values() for value in by_value}) > 1
+        if len(set().union(*by_algorithm.values())) > 1
     }
 
 

@@ -13,6 +13,7 @@ from datasets import case_folder, catalog, listing
 from launch import embed
 from launch.options import command_line
 from launch.options.script_configs import EmbedConfig
+from launch.runs import embedding
 from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.deployment import encoder, saved_model
@@ -59,7 +60,7 @@ def test_a_labelled_folder(run, tmp_path, monkeypatch, capsys):
     images, output = make_images(tmp_path / "images", NAMES), tmp_path / "out"
     sizes = []
     read = listing.read_in_batches
-    monkeypatch.setattr(embed, "_BATCH", 2)  # No more images are in memory at a time.
+    monkeypatch.setattr(embedding, "_BATCH", 2)  # No more images are in memory at a time.
 
     def record(*arguments):
         for batch in read(*arguments):

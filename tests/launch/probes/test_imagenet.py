@@ -22,7 +22,7 @@ def weights(monkeypatch):
     weights = MODEL.init(5)
     names = [spec.name for spec in MODEL.trainable_specs]
     values = {k: v.numpy() for k, v in zip(names, weights.trainable, strict=True)}
-    monkeypatch.setattr(pretrained, "efficientnet_lite0", lambda: values)
+    monkeypatch.setattr(pretrained, "efficientnet_lite0", lambda: (values, []))
     monkeypatch.setattr(pretrained, "weights_file", lambda flag: None)
     imagenet._encoder.cache_clear()
     yield weights
@@ -50,7 +50,8 @@ def test_it_stands_beside_the_encoder():
     def blind(batch):
         return tf.zeros([len(batch), 4])
 
-    (result,) = probing.probe(dataset, blind, blind, probing.baselines(config), config, 0)
+    kinds = probing.feature_kinds(blind, blind, probing.baselines(config))
+    (result,) = probing.linear_probes(dataset, kinds, config, 0)
     assert result["baselines"]["imagenet_encoder"]["accuracy"] == 1.0
     assert result["accuracy"] == 0.5
     assert "ImageNet" in result_text.format_results([result])

@@ -106,12 +106,12 @@ def test_logistic_regression_beside_another_probe_is_on_the_same_labels(also_log
     )
     kinds = {"encoder": features.raw_pixels}
     counts = [{"labels_per_class": 2}, {"labels_per_class": 10}]
-    results = probing.linear_probes(dataset, kinds, counts, config, 0)
+    results = probing.linear_probes(dataset, kinds, config, 0, counts)
     expected = [("linear", "adam", 2), ("linear", "adam", 10)]
     if also_logistic:
         expected += [("linear_logistic", "logistic", 2), ("linear_logistic", "logistic", 10)]
         config = dataclasses.replace(config, probe="logistic")
-        alone = probing.linear_probes(dataset, kinds, counts, config, 0)
+        alone = probing.linear_probes(dataset, kinds, config, 0, counts)
         assert [r["protocol"] for r in alone] == ["linear", "linear"]
         assert [r | {"protocol": "linear_logistic"} for r in alone] == results[2:]
     assert [(r["protocol"], r["method"], r["labels_per_class"]) for r in results] == expected
@@ -173,7 +173,7 @@ def test_cases_that_are_labelled_in_part_are_scored_by_their_labelled_images():
     dataset = ImageDataset("case_folder", train, test, ("a", "b"))
     config = EvaluationConfig(label_draws=1, per_case=True)
     kinds = {"encoder": features.raw_pixels}
-    [result] = probing.linear_probes(dataset, kinds, [{"labels_per_class": 1}], config, 0)
+    [result] = probing.linear_probes(dataset, kinds, config, 0, [{"labels_per_class": 1}])
     assert (result["accuracy"], result["per_case"], result["test_examples"]) == (1.0, True, 4)
 
 

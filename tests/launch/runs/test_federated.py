@@ -1,7 +1,6 @@
 """Resuming with the same images and clients, and the fraction of clients in a round."""
 
 import dataclasses
-import json
 import types
 
 import numpy as np
@@ -64,17 +63,6 @@ def test_a_run_is_not_resumed_on_other_images_or_clients(clients, tmp_path, chan
         ConfigurationError, match=r"--resume: the (images|clients) of --dataset=toy are"
     ):
         open_run(change(clients), resume=True)
-
-
-def test_a_run_of_an_earlier_release_has_its_digest_in_the_partition(clients, tmp_path):
-    path = tmp_path / "partition.json"
-    digest = partition_record.digest(clients.dataset.train, clients.indices, None)
-    for content in ({}, {"digest": digest}):
-        path.write_text(json.dumps(content))
-        federated._record_partition(clients, tmp_path, resume=True)
-    path.write_text(json.dumps({"digest": digest}))
-    with pytest.raises(ConfigurationError, match=r"the images in --dataset=toy, or how clients"):
-        federated._record_partition(changed_images(clients), tmp_path, resume=True)
 
 
 def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_whole_numbers():
