@@ -12,7 +12,7 @@ import importlib.metadata
 import os
 import pathlib
 import statistics
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -142,58 +142,67 @@ def compare(
     cores = cores or len(os.sched_getaffinity(0))
     tables = []
     for number, work in enumerate(works or WORK[peer.name]):
-        folder = pathlib.Path(scratch) / f"peer{number}"
-        folder.mkdir(exist_ok=True)
-        facts = _reference_facts(work, settings, seed, str(folder / "reference.npz"))
+        # The path must be short, for the sockets of Flower's Ray.
+        temp_dir = f"{temporary_folder.use()}/r{number}"
+        paths = _write_data(work, seed, pathlib.Path(scratch) / f"peer{number}")
+        facts = _reference_facts(work, settings, seed, paths["reference"])
         if facts["gpu"]:
             peer_process.check_gpu(peer, python)
-        np.save(folder / "images.npy", programs.images(work.images, seed))
-        np.save(folder / "labels.npy", cifar.labels(work.images, seed))
+        ours = _our_programs(peer, work, settings, facts, seed, scratch)
+        theirs = _their_settings(peer, work, settings, facts, cores)
         measured: dict[str, processes.Counted] = {}
+        left_out: list[str] = []
         with processes.closing(measured):
-            ours = _our_programs(peer, work, settings, facts, seed, str(folder))
             for name, (program, *arguments) in ours.items():
                 print(f"{title(peer, work)}: {name} starts", flush=True)
-                with _may_fail(name):
-                    child = processes.Child(program, *arguments)
-                    measured[name] = processes.Counted(child)
-            theirs = _their_settings(peer, work, settings, facts, cores)
-            for name, own_settings in theirs.items():
+                with _may_fail(name, left_out):
+                    measured[name] = processes.Counted(processes.Child(program, *arguments))
+            for name, own in theirs.items():
                 print(f"{title(peer, work)}: {name} starts", flush=True)
-                paths = {
-                    **{kind: str(folder / f"{kind}.npy") for kind in ("images", "labels")},
-                    "reference": str(folder / "reference.npz"),
-                    # The path must be short, for the sockets of Flower's Ray.
-                    "temp_dir": f"{temporary_folder.use()}/r{number}{len(measured)}",
-                }
-                with _may_fail(name):
-                    process = PeerProcess(peer, python, own_settings | paths)
+                own_paths = paths | {"temp_dir": f"{temp_dir}{len(measured)}"}
+                with _may_fail(name, left_out):
+                    process = PeerProcess(peer, python, own | own_paths)
                     measured[name] = processes.Counted(process)
                     peer_facts = process.facts
-                    check_same(peer.title, facts, peer_facts)
+                check_same(peer.title, facts, peer_facts)
             print(f"{title(peer, work)}: {repetitions + 1} steps of each, in turn", flush=True)
-            # What was asked is asked of PyTorch's compiled step.
-            complete = peer.name != "torch" or measured.keys() >= theirs.keys()
-            most = asked(peer, work) if complete else None
+            # Without PyTorch's compiled step, nothing can be said about what was asked.
+            most = asked(peer, work) if measured.keys() >= theirs.keys() else None
             row = table(title(peer, work), most, measured, ours.keys(), repetitions)
-        same = {
-            name: {key: values[key] for key in ("loss", "gradient_norm")}
-            for name, values in (("tff_ssl", facts), (peer.name, peer_facts))
-        }
-        both = _shared_settings(work, facts, settings, cores)
-        tables.append(work._asdict() | row | {"both": both, "same_weights_and_views": same})
+        tables.append(
+            {
+                **work._asdict(),
+                **row,
+                "left_out": left_out,
+                "both": _shared_settings(work, facts, settings, cores),
+                "same_weights_and_batch": {
+                    name: {key: values[key] for key in ("loss", "gradient_norm")}
+                    for name, values in (("tff_ssl", facts), (peer.name, peer_facts))
+                },
+            }
+        )
     return {"name": peer.name, "settings": _settings(peer, peer_facts), "work": tables}
 
 
 @contextlib.contextmanager
-def _may_fail(name: str):
+def _may_fail(name: str, left_out: list[str]) -> Iterator[None]:
     """A program that needs a compiler is left out if that fails, which is said in one line."""
     try:
         yield
     except TrainingError as error:
         if not name.endswith(_MAY_FAIL):
             raise
-        print(f"left out: {name}: {error}", flush=True)
+        left_out.append(f"{name} ({error})")
+        print(f"left out: {left_out[-1]}", flush=True)
+
+
+def _write_data(work: Work, seed: int, folder: pathlib.Path) -> dict[str, str]:
+    """Writes images and labels; the paths in a peer's settings."""
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "images.npy", programs.images(work.images, seed))
+    np.save(folder / "labels.npy", cifar.labels(work.images, seed))
+    files = {"images": "images.npy", "labels": "labels.npy", "reference": "reference.npz"}
+    return {name: str(folder / file) for name, file in files.items()}
 
 
 def _reference_facts(
@@ -404,7 +413,7 @@ def describe(results: dict[str, Any]) -> str:
     """The text of `compare`'s results: the settings, and a table for each work."""
     lines, name = [""], results["name"]
     for work in results["work"]:
-        values = work["same_weights_and_views"]
+        values = work["same_weights_and_batch"]
         pairs = [
             f"{key.replace('_', ' ')} {values['tff_ssl'][key]:.6f} and {values[name][key]:.6f}"
             for key in ("loss", "gradient_norm")
@@ -423,7 +432,7 @@ def describe(results: dict[str, Any]) -> str:
                 f"{row.get('asked') or '':>9}{_MET[row.get('met')]:>9}{row['cpu_seconds']:9.2f}"
                 f"{row['first_round_seconds']:9.1f}{row['peak_rss_mb']:9.0f}{row['pss_mb']:9.0f}"
             )
-        lines.append("")
+        lines += [*(f"left out: {line}" for line in work["left_out"]), ""]
     return "\n".join(
         [
             *lines,
@@ -451,4 +460,5 @@ def describe_briefly(results: dict[str, Any]) -> list[str]:
                 f"| {row['name']} | {1e3 * row['seconds']:.1f} | {ratio} | "
                 f"{row.get('asked') or ''} | {_MET[row.get('met')]} |"
             )
+        lines += [f"\nLeft out: {line}." for line in work["left_out"]]
     return lines

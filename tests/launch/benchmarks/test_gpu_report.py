@@ -77,7 +77,7 @@ def test_peers_are_compared_where_their_packages_are(monkeypatch, tmp_path):
             {"name": "tff_ssl", "seconds": 0.5, "ratio": 1.25, "asked": 1.3, "met": True},
             {"name": "PyTorch, compiled", "seconds": 0.4},
         ]
-        table = {"name": "a step", "both": "TF32", "programs": rows}
+        table = {"name": "a step", "both": "TF32", "programs": rows, "left_out": []}
         return {"name": peer.name, "work": [table for _ in works]}
 
     monkeypatch.setattr(gpu_report.peer_process, "check", check)
