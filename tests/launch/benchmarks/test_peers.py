@@ -267,7 +267,8 @@ def test_work_in_a_peer(peer, precision):
         interpreter_of(peer),
     )
     rounds = [programs.Work("fedavg", "nt_xent", 2, 4, 2, 2)]
-    works = {PFL: [*rounds, gpu_report._TINY_PEER_WORK["pfl"][1]], TORCH: [ROUND]}
+    tiny = gpu_report._TINY_PEER_WORK
+    works = {PFL: [*rounds, tiny["pfl"][1]], TORCH: tiny["torch"]}
     with tempfile.TemporaryDirectory(prefix="peer_") as scratch:  # Short, for Ray's sockets.
         results = peers.compare(
             peer, python, settings, 3, 1, scratch, works.get(peer, rounds), cores=2
