@@ -41,8 +41,10 @@ class BenchmarkConfig(ScriptConfig):
         clients that keep a ResNet-18 each; hetero, Hetero-SSFL's aggregation of 20 clients'
         representations of 5000 images; ray, rounds on two nodes against no Ray, and against one
         node where clients are slow (needs the extra `ray`).
-      peer: Also measure rounds of FedAvg with SimCLR in another framework, in turn with the same
-        rounds here. Without --parts, nothing else is measured.
+      peer: Also measure another framework in turn with the same work here: rounds of FedAvg with
+        SimCLR, for pfl also its own CIFAR-10 benchmark, or for torch centralized steps, eager and
+        compiled. Both are on a GPU if TensorFlow has one. Without --parts, nothing else is
+        measured.
       peer_python: Python interpreter of --peer, from an environment with the packages of
         launch/benchmarks/peer_side/PEER_requirements.txt. Default: .venv_PEER/bin/python.
       repetitions: Timed steps of each program, after one that warms up.

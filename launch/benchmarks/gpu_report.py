@@ -2,8 +2,9 @@
 
 The report says whether a round of DCCO equals a centralized step there, what rounds cost beside the
 same work in plain TensorFlow, both with and without XLA, what determinism costs, and where the time
-of a round goes. The most important comes first, each part is written as soon as it is known, and
-what does not fit into --minutes is left out and named.
+of a round goes. With --peer_python it compares them with PyTorch and pfl, too. The most important
+comes first, each part is written as soon as it is known, and what does not fit into --minutes is
+left out and named.
 """
 
 import contextlib
@@ -18,7 +19,15 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from launch.benchmarks import equality, processes, profiles, programs
+from launch.benchmarks import (
+    cifar,
+    equality,
+    peer_process,
+    peers,
+    processes,
+    profiles,
+    programs,
+)
 from launch.benchmarks.programs import Work
 from launch.options import app
 from launch.options.run_config import ScriptConfig
@@ -37,11 +46,14 @@ class GpuReportConfig(ScriptConfig):
         shows only that the report works.
       minutes: Time after which no further measurement is started.
       repetitions: Timed steps of each program, after one that warms up.
+      peer_python: Python interpreter with PyTorch, and with pfl if that is to be compared, too;
+        see `--peer` of launch.benchmark.
     """
 
     tiny: bool = False
     minutes: float = flag(8.0, 0)
     repetitions: int = flag(20, 1)
+    peer_python: str | None = None
 
 
 class _Round(NamedTuple):
@@ -53,7 +65,7 @@ class _Round(NamedTuple):
     xla: bool = False  # Whether XLA compiles views and model, also of the baseline.
 
     def __str__(self) -> str:
-        algorithm, objective, clients, samples, steps, batch_size = self.work
+        algorithm, objective, clients, samples, steps, batch_size, _ = self.work
         in_steps = f", {steps} steps of {batch_size or 'all'}" if steps else ""
         with_xla = ", XLA" if self.xla else ""
         return (
@@ -85,6 +97,13 @@ _TINY_ROUNDS = (
     _Round("tiny", Work("fedu", "byol", 2, 8, 2, 4), 1.2),
     _Round("tiny", Work("fedbn", "nt_xent", 2, 8, 2, 4), 1.2),
 )
+_TINY_PEER_WORK = {
+    "torch": (Work("dcco", "cco", 8, 1),),
+    "pfl": (
+        Work("fedavg", "nt_xent", 2, 2),
+        cifar.WORK._replace(clients=6, samples=20, steps=2, cohort=2),
+    ),
+}
 
 
 def main(config: GpuReportConfig) -> None:
@@ -114,7 +133,7 @@ class Report:
         self._longest = 0.0  # Seconds of the longest part so far.
         self.content: dict[str, Any] = {
             "device": device, "equality": [], "times": [], "determinism": [], "profiles": {},
-            "left_out": [],
+            "peers": [], "left_out": [],
         }  # fmt: skip
 
     def part(self, name: str, work: Callable[[], None]) -> None:
@@ -156,6 +175,9 @@ def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
     report.part(
         "determinism", lambda: _determinism(report, rounds[0], repetitions, config, scratch)
     )
+    if config.peer_python:
+        for name in ("torch", "pfl"):
+            _compare(report, peer_process.PEERS[name], repetitions, config, scratch)
 
 
 def _time_round(
@@ -266,12 +288,9 @@ def _row(
 
 def _step(program: Generator[Any, None, None]) -> float:
     """Seconds of a step of a program, to the end of what it asked of the GPU."""
-    import tensorflow as tf
-
     start = time.perf_counter()
     next(program)
-    if tf.config.list_physical_devices("GPU"):
-        tf.test.experimental.sync_devices()
+    processes.synchronize()
     return time.perf_counter() - start
 
 
@@ -306,6 +325,33 @@ def _determinism(
     report.content["determinism"].append(row | {"repeats": digests[0] == digests[1]})
 
 
+def _compare(
+    report: Report, peer: peer_process.Peer, repetitions: int, config: GpuReportConfig,
+    scratch: str,
+) -> None:  # fmt: skip
+    """Compares with a peer, a part for each work, if the interpreter has its packages."""
+    python, settings = config.peer_python or "", programs.ModelSettings("small", (512,) * 3)
+    works = _TINY_PEER_WORK[peer.name] if config.tiny else peers.WORK[peer.name]
+    if config.tiny:
+        settings = programs.ModelSettings("tiny", (16,) * 3)
+    usable: list[Work] = []
+
+    def check() -> None:
+        peer_process.check(peer, python)
+        usable.extend(works)
+
+    def compare(work: Work) -> None:
+        results = peers.compare(
+            peer, python, settings, config.seed, repetitions, scratch, [work]
+        )  # fmt: skip
+        report.content["peers"].append(results)
+
+    report.part(peer.title, check)
+    for work in usable:
+        name = f"{peer.title}: {peers.title(peer, work)}"
+        report.part(name, functools.partial(compare, work))
+
+
 def describe(content: dict[str, Any]) -> str:
     """The report as Markdown."""
     lines = ["# Rounds in this process", "", f"Device: {content['device']}.", ""]
@@ -331,6 +377,8 @@ def describe(content: dict[str, Any]) -> str:
     for row in content["determinism"]:
         lines += ["", f"Two runs of {row['name']} "
                   + ("are equal bit for bit." if row["repeats"] else "DIFFER.")]  # fmt: skip
+    for results in content["peers"]:
+        lines += peers.describe_briefly(results)
     for name, found in content["profiles"].items():
         lines += ["", f"## {name}", ""]
         for where, summary in found.items():

@@ -1,4 +1,4 @@
-"""The process of another framework's rounds, which `benchmark` starts."""
+"""The process of another framework's program, which `benchmark` starts."""
 
 import contextlib
 import json
@@ -24,10 +24,12 @@ _CLOSE_SECONDS = 10
 class Peer(NamedTuple):
     """A framework with which tff_ssl is compared."""
 
-    name: str  # Name in --peer; the program `NAME_round.py` in `peer_side` runs its rounds.
+    name: str  # Name in --peer.
     title: str  # Name in texts.
     packages: tuple[str, ...]  # Packages of its environment, its own first.
-    units: tuple[str, str]  # What trains one client at a time, in the singular and in the plural.
+    program: str  # Its program, a file in `peer_side`.
+    # What trains one client at a time, in the singular and in the plural.
+    units: tuple[str, str] = ("", "")
 
     @property
     def python(self) -> str:
@@ -43,8 +45,9 @@ class Peer(NamedTuple):
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("flower", "Flower", ("flwr", "torch", "ray"), ("actor", "actors")),
-        Peer("pfl", "pfl", ("pfl", "torch"), ("process", "processes")),
+        Peer("flower", "Flower", ("flwr", "torch", "ray"), "flower_round.py", ("actor", "actors")),
+        Peer("pfl", "pfl", ("pfl", "torch"), "pfl_round.py", ("process", "processes")),
+        Peer("torch", "PyTorch", ("torch", "numpy"), "torch_step.py"),
     )
 }
 
@@ -61,7 +64,7 @@ def check(peer: Peer, python: str) -> None:
         f"print(*(name for name in {peer.packages} if u.find_spec(name) is None))"
     )
     try:
-        done = subprocess.run([python, "-c", print_missing], capture_output=True, text=True)
+        done = _run(python, print_missing)
     except OSError as error:
         raise ConfigurationError(
             f"--peer_python={python}: no interpreter there ({error.strerror}); {remedy}"
@@ -72,38 +75,65 @@ def check(peer: Peer, python: str) -> None:
         raise ConfigurationError(f"--peer_python={python} {fault}; {remedy}")
 
 
+def check_gpu(peer: Peer, python: str) -> None:
+    """Checks that the peer's PyTorch can use a GPU, as TensorFlow does on this machine."""
+    has_cuda = "import torch, sys; sys.exit(not torch.cuda.is_available())"
+    if _run(python, has_cuda).returncode:
+        raise ConfigurationError(
+            f"--peer_python={python}: its PyTorch has no GPU, but TensorFlow has; install "
+            f"PyTorch's build with CUDA there ({peer.requirements} names the version), or hide the "
+            "GPU from both with CUDA_VISIBLE_DEVICES=-1"
+        )
+
+
+def _run(python: str, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-c", program], capture_output=True, text=True, env=_environment()
+    )
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without what points to this project's own packages."""
+    ours = ("PYTHONHOME", "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
 class PeerProcess:
-    """A peer's rounds in another interpreter, with the methods of `processes.Child`.
+    """A peer's steps in another interpreter, with the methods of `processes.Child`.
 
     Attributes:
       facts: The program's first line: `parameters`, `loss`, `gradient_norm` and the packages'
         `versions`.
-      first_seconds: Seconds between the start of the process and the end of its first round.
+      first_seconds: Seconds between the start of the process and the end of its first step.
       pid: Process id.
     """
 
     def __init__(self, peer: Peer, python: str, settings: dict[str, Any]):
-        """Starts the process and waits for its first round.
+        """Starts the process and waits for its first step.
 
         Args:
-          settings: `peers.peer_settings` and the paths `images`, `reference` and `temp_dir`.
+          settings: `peers.peer_settings` and the paths `images`, `labels`, `reference` and
+            `temp_dir`.
 
         Raises:
           TrainingError: If the process ends.
         """
-        environment = os.environ | {
+        environment = _environment() | {
             # No usage reports from Flower and Ray; the token keeps other users out of the cluster.
             "FLWR_TELEMETRY_ENABLED": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            # What PyTorch compiles goes when the benchmark ends.
+            "TORCHINDUCTOR_CACHE_DIR": settings["temp_dir"] + ".inductor",
+            "TRITON_CACHE_DIR": settings["temp_dir"] + ".triton",
         }
         self._title = peer.title
         self._log = pathlib.Path(settings["temp_dir"] + ".log")
         with self._log.open("w") as log:
             self._process = child_process.start(
-                [python, str(_FOLDER / f"{peer.name}_round.py")],
+                [python, str(_FOLDER / peer.program)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -125,7 +155,7 @@ class PeerProcess:
             raise
 
     def step(self) -> float:
-        """Runs a round and returns its seconds."""
+        """Runs a step and returns its seconds."""
         return self._ask("step")["seconds"]
 
     def peak_rss_mb(self) -> float:
@@ -156,6 +186,6 @@ class PeerProcess:
         if not answer:
             errors = [line for line in self._log.read_text().splitlines() if "Error" in line]
             raise TrainingError(
-                f"{self._title}'s rounds ended: {(errors or ['no error given'])[-1]}"
+                f"{self._title}'s program ended: {(errors or ['no error given'])[-1]}"
             )
         return json.loads(answer)

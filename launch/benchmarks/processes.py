@@ -4,6 +4,7 @@ import contextlib
 import math
 import multiprocessing
 import statistics
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import psutil
 
+from tff_ssl.errors import TrainingError
 from tff_ssl.runtime import child_process, process_memory, temporary_folder
 
 MEGABYTE = 1e6
@@ -46,7 +48,11 @@ class Child:
         child_end.close()
         self.pid = self._process.pid or 0
         self._watch = process_memory.MemoryWatch(self.pid)
-        self.facts = self._pipe.recv()
+        try:
+            self.facts = self._pipe.recv()
+        except EOFError:
+            self.close()
+            raise TrainingError(f"{program.__name__} ended before its first step") from None
         self.first_seconds = time.monotonic() - start
 
     def step(self) -> float:
@@ -131,9 +137,17 @@ def _serve(
         while pipe.recv() == "step":
             start = time.monotonic()
             next(steps)
+            synchronize()
             pipe.send(time.monotonic() - start)
     except EOFError:
         steps.close()
+
+
+def synchronize() -> None:
+    """Waits until TensorFlow's GPUs have computed everything, if this process uses TensorFlow."""
+    tf = sys.modules.get("tensorflow")
+    if tf and tf.config.list_physical_devices("GPU"):
+        tf.test.experimental.sync_devices()
 
 
 @contextlib.contextmanager

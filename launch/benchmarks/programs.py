@@ -32,7 +32,7 @@ class ModelSettings(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A round in which all clients take part."""
+    """A round, in which all clients take part unless it has a cohort."""
 
     algorithm: str
     objective: str
@@ -40,6 +40,7 @@ class Work(NamedTuple):
     samples: int  # Images of a client.
     steps: int = 1  # Local steps of a client.
     batch_size: int = 0  # Images of a local step; 0 for all of a client's.
+    cohort: int = 0  # Clients that take part; 0 for all.
 
     @property
     def images(self) -> int:
@@ -59,6 +60,21 @@ def quiet() -> None:
     import warnings
 
     warnings.filterwarnings("ignore")
+
+
+def exact_device() -> dict[str, Any]:
+    """TensorFlow's GPU, None without one, and whether it multiplies float32 in TF32.
+
+    In this process, TensorFlow then computes without TF32.
+    """
+    import tensorflow as tf
+
+    from tff_ssl.runtime import devices
+
+    gpu = devices.find_gpu()
+    facts = {"gpu": gpu and str(gpu), "tf32": gpu is not None and devices.products(gpu) == "TF32"}
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return facts
 
 
 def images(count: int, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE) -> np.ndarray:
@@ -136,9 +152,10 @@ def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
     """Yields the same function (client, step) -> None forever; step 0 starts from new weights."""
     quiet()
     # `compiling` removes TFF's default context, which complains at exit if it was never used.
-    from tff_ssl.runtime import compiling  # noqa: F401
+    from tff_ssl.runtime import compiling, devices  # noqa: F401
     from tff_ssl.simulation import centralized
 
+    devices.prepare_gpus()  # Other programs need memory of the GPU, too.
     model, two_views = model_and_views(settings, seed)
     current_client = 0
     order = centralized.shuffled_batches(samples, batch_size, seed)

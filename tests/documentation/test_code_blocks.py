@@ -29,6 +29,7 @@ NOT_PARSED = (
     ".venv/bin/pip install --no-deps -r requirements.txt",
     ".venv_flower/bin/pip install -r launch/benchmarks/peer_side/flower_requirements.txt",
     ".venv_pfl/bin/pip install -r launch/benchmarks/peer_side/pfl_requirements.txt",
+    ".venv_torch/bin/pip install -r launch/benchmarks/peer_side/torch_requirements.txt",
     "python3 -m pip wheel --no-deps -w dist .",
     ".venv/bin/pip install --no-deps dist/tff_ssl-*.whl",
     "uv run --extra ray ray --version",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch_program
 import torch_simclr
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,20 +19,17 @@ def train(message: Message, context: Context) -> Message:
     """Trains on a client's images from the server's weights; replies with weights and loss."""
     config = message.content["config"]
     settings = json.loads(config["settings"])
-    torch.set_num_threads(settings["threads"])
+    device = torch_program.prepare(settings)
     model = build_model(config["settings"])
+    torch_program.use_products(settings)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     count, client = settings["samples"], context.node_config["partition-id"]
     images = np.array(_all_images(settings["images"])[client * count : (client + 1) * count])
     loss = torch_simclr.local_steps(
         model,
-        torch.from_numpy(images),
+        torch.from_numpy(images).to(device),
         torch_simclr.Views(**settings["views"]),
-        steps=settings["steps"],
-        batch_size=settings["batch_size"],
-        learning_rate=settings["learning_rate"],
-        temperature=settings["temperature"],
-        precision=settings["precision"],
+        settings,
         seed=config["server-round"] * settings["clients"] + client,
     )
     metrics = MetricRecord({"loss": loss, "num-examples": count})
@@ -40,10 +38,11 @@ def train(message: Message, context: Context) -> Message:
 
 
 @functools.cache
-def build_model(settings: str) -> Any:
-    """The model of the settings (JSON), built once in a process."""
-    model = torch_simclr.SimCLR(**json.loads(settings)["model"])
-    return model.to(memory_format=torch.channels_last)
+def build_model(text: str) -> Any:
+    """The model of the settings (JSON) on their device, built once in a process."""
+    settings = json.loads(text)
+    model = torch_simclr.SimCLR(**settings["model"])
+    return torch_program.place(model, torch.device(settings["device"]))
 
 
 @functools.cache

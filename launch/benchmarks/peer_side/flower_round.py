@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 import flower_client
 import ray
-import torch
+import torch_program
 import torch_simclr
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid, ServerApp
@@ -53,7 +53,7 @@ def _listen(requests: queue.Queue) -> None:
 def _simulate(text: str, requests: queue.Queue, replies: TextIO) -> None:
     """Runs the simulation; `text` is the settings as JSON."""
     settings = json.loads(text)
-    torch.set_num_threads(settings["threads"])
+    torch_program.prepare(settings)
     model = flower_client.build_model(text)
     facts = torch_simclr.load_reference(model, settings, ("flwr", "ray", "torch", "numpy"))
     server = ServerApp()
@@ -77,7 +77,10 @@ def _simulate(text: str, requests: queue.Queue, replies: TextIO) -> None:
         client_app=flower_client.app,
         num_supernodes=settings["clients"],
         backend_config={
-            "client_resources": {"num_cpus": settings["threads"], "num_gpus": 0.0},
+            "client_resources": {
+                "num_cpus": settings["threads"],
+                "num_gpus": 1 / settings["actors"] if settings["device"] == "cuda" else 0.0,
+            },
             "init_args": {
                 "num_cpus": settings["actors"] * settings["threads"],
                 "_temp_dir": settings["temp_dir"],

@@ -1,12 +1,14 @@
-"""Rounds of FedAvg with SimCLR in pfl's simulation, one at each request of `launch.benchmark`.
+"""Rounds of FedAvg in pfl's simulation, one at each request of `launch.benchmark`.
+
+The clients train SimCLR, or the classifier of pfl-research's own CIFAR-10 benchmark.
 
 Runs in an environment with `pfl_requirements.txt`. Standard input: a line of settings as JSON (see
 `launch.benchmarks.peers`), then a line for each requested round; the simulation ends with the
 input. Standard output, lines of JSON: facts after the first round, then {"seconds": ...} after each
 requested round.
 
-Each of several processes trains its share of the clients, and PyTorch adds up their updates. The
-first process starts the others, which run this program too.
+On a CPU, each of several processes trains its share of the clients, and PyTorch adds up their
+updates. The first process starts the others, which run this program too.
 """
 
 import json
@@ -20,6 +22,8 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
+import torch_cnn
+import torch_program
 import torch_simclr
 
 _FOREVER = 10**6
@@ -94,14 +98,26 @@ class _Requests:
 
 
 def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) -> None:
-    torch.set_num_threads(settings["threads"])
-    module = _Module(settings).to(memory_format=torch.channels_last)
-    facts = torch_simclr.load_reference(module, settings, ("pfl", "torch", "numpy"))
-    _run(module, facts, settings, requests, replies)
+    os.environ["PFL_PYTORCH_DEVICE"] = settings["device"]
+    device = torch_program.prepare(settings)
+    packages = ("pfl", "torch", "numpy")
+    images = np.load(settings["images"], mmap_mode="c")
+    data = [torch.from_numpy(images).to(device)]
+    if settings["objective"] == "cross_entropy":
+        module = torch_cnn.CNN().to(device)
+        facts = torch_program.load_reference(module, module.reference_loss, settings, packages)
+        labels = np.load(settings["labels"])
+        data = [torch_cnn.pixels(data[0]), torch.from_numpy(labels).to(device)]
+    else:
+        module = torch_program.place(_SimCLR(settings, device), device)
+        facts = torch_simclr.load_reference(module, settings, packages)
+    module.metrics = lambda *batch: {}  # Nothing is evaluated.
+    callback = _round_on_request(facts, requests, replies, device)
+    _run(module, _clients(data, settings), settings, callback)
 
 
-def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextIO) -> None:
-    """Runs rounds of the module as they are requested; replies with the facts after the first."""
+def _run(module: torch.nn.Module, clients, settings: dict[str, Any], callback) -> None:
+    """Runs rounds of FedAvg, without end."""
     # pfl joins the group of processes when it is imported.
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
@@ -109,13 +125,13 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
     from pfl.hyperparam import NNTrainHyperParams
     from pfl.model.pytorch import PyTorchModel
 
-    clients, batch_size = _clients(module, settings), settings["batch_size"]
+    batch_size = settings["batch_size"]
     batches = settings["samples"] // (batch_size or settings["samples"])
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=_FOREVER,
             evaluation_frequency=_FOREVER,
-            train_cohort_size=settings["clients"],
+            train_cohort_size=settings["cohort"] or settings["clients"],
             val_cohort_size=None,
         ),
         SimulatedBackend(training_data=clients, val_data=clients),
@@ -129,37 +145,37 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
             local_learning_rate=settings["learning_rate"],
             local_batch_size=batch_size or None,
         ),
-        callbacks=[_round_on_request(facts, requests, replies)],
+        callbacks=[callback],
     )
 
 
-def _clients(module: "_Module", settings: dict[str, Any]):
-    """The clients and their images, a `FederatedDataset`."""
+def _clients(data: list[torch.Tensor], settings: dict[str, Any]):
+    """The clients and their equal shares of the data, a `FederatedDataset`."""
     from pfl.data.dataset import Dataset
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.sampling import get_user_sampler
 
-    images = np.load(settings["images"], mmap_mode="r")
     count = settings["samples"]
 
     class Shuffled(Dataset):
         """A client's images, which every pass goes through in a new order."""
 
         def iter(self, batch_size):
-            (data,) = self.raw_data
-            order = torch.randperm(len(data), generator=module.generator)
-            for batch in order.split(batch_size or len(data)):
-                yield (data[batch],)
+            (images,) = self.raw_data
+            order = torch.randperm(len(images), device=images.device)
+            for batch in order.split(batch_size or len(images)):
+                yield (images[batch],)
 
     def dataset(client: int) -> Dataset:
-        own = np.array(images[client * count : (client + 1) * count])
-        return Shuffled((torch.from_numpy(own),), user_id=str(client))
+        own = tuple(values[client * count : (client + 1) * count] for values in data)
+        # pfl's own benchmark does not shuffle.
+        return (Dataset if len(own) > 1 else Shuffled)(own, user_id=str(client))
 
-    sampler = get_user_sampler("minimize_reuse", range(settings["clients"]))
-    return FederatedDataset(dataset, sampler)
+    kind = "random" if settings["cohort"] else "minimize_reuse"
+    return FederatedDataset(dataset, get_user_sampler(kind, range(settings["clients"])))
 
 
-def _round_on_request(facts: dict[str, Any], requests: _Requests, replies: TextIO):
+def _round_on_request(facts: dict[str, Any], requests: _Requests, replies: TextIO, device):
     """The callback that replies with the seconds of each round, and waits for the next request."""
     from pfl.callback.base import TrainingProcessCallback
     from pfl.metrics import Metrics
@@ -170,6 +186,7 @@ def _round_on_request(facts: dict[str, Any], requests: _Requests, replies: TextI
             return Metrics()
 
         def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+            torch_program.synchronize(device)
             seconds = time.monotonic() - self._start
             reply = {"seconds": seconds} if central_iteration else facts
             print(json.dumps(reply), file=replies, flush=True)
@@ -180,22 +197,17 @@ def _round_on_request(facts: dict[str, Any], requests: _Requests, replies: TextI
     return RoundOnRequest()
 
 
-class _Module(torch_simclr.SimCLR):
-    """The model, with the methods that pfl asks for."""
+class _SimCLR(torch_simclr.SimCLR):
+    """The model, with the loss that pfl asks for."""
 
-    def __init__(self, settings: dict[str, Any]):
+    def __init__(self, settings: dict[str, Any], device: torch.device):
         super().__init__(**settings["model"])
-        self._views = torch_simclr.Views(**settings["views"])
-        self._temperature, self._precision = settings["temperature"], settings["precision"]
-        self.generator = torch.Generator().manual_seed(int(os.environ.get("RANK", "0")))
+        self._views, self._settings = torch_simclr.Views(**settings["views"]), settings
+        self._generator = torch.Generator(device).manual_seed(int(os.environ.get("RANK", "0")))
 
     def loss(self, images: torch.Tensor) -> torch.Tensor:
-        x = torch_simclr.two_views(images, self._views, self.generator)
-        z = torch_simclr.encode(self, x, self._precision)
-        return torch_simclr.nt_xent(z, self._temperature)
-
-    def metrics(self, images: torch.Tensor) -> dict[str, Any]:
-        return {}  # Nothing is evaluated.
+        x = torch_simclr.two_views(images, self._views, self._generator)
+        return torch_simclr.loss_of_views(self, x, self._settings)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
-"""SimCLR on a client in PyTorch: the benchmark's model, views, loss and local steps; needs torch.
+"""SimCLR in PyTorch: the benchmark's model, views, losses and local steps; needs torch.
 
-The mathematics of `tff_ssl.models`, `tff_ssl.views` (policy `byol_no_blur`) and
-`tff_ssl.losses.nt_xent`, written for PyTorch's fused kernels, with the views of a batch at once.
+The mathematics of `tff_ssl.models`, `tff_ssl.views` (policy `byol_no_blur`) and `tff_ssl.losses`,
+written for PyTorch's fused kernels, with the views of a batch at once.
 """
 
-import importlib.metadata
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+import torch_program
 from torch import Tensor, nn
 from torch.nn import functional
 
 _NORM_EPSILON = 1e-5
 _WEIGHT_EPSILON = 1e-10
+_VARIANCE_EPSILON = 1e-6  # Of CCO.
 
 
 class Views(NamedTuple):
@@ -127,21 +127,6 @@ class SimCLR(nn.Module):
         """Float [n, 3, height, width] -> float [n, projector[-1]]."""
         return self.projector(self.encoder(x).mean((2, 3)))
 
-    def load(self, weights: Sequence[np.ndarray]) -> None:
-        """Loads weights of `tff_ssl`, in its order and with its axes."""
-        axes = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
-        with torch.no_grad():
-            for parameter, weight in zip(self.parameters(), weights, strict=True):
-                transposed = torch.from_numpy(weight.transpose(axes[weight.ndim]).copy())
-                if transposed.shape != parameter.shape:
-                    raise ValueError(f"weights of {transposed.shape} for {parameter.shape}")
-                parameter.copy_(transposed)
-
-    @property
-    def parameter_count(self) -> int:
-        """Number of weights."""
-        return sum(parameter.numel() for parameter in self.parameters())
-
 
 # --- Views ----------------------------------------------------------------------------------------
 
@@ -150,17 +135,19 @@ def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tens
     """Two random views of each image: the first views of all images, then the second ones.
 
     Random numbers are drawn for each image, except for the order of the colour adjustments, which a
-    batch shares as in torchvision; `tff_ssl` draws the order for each image too.
+    batch shares as in torchvision; `tff_ssl` draws the order for each image too. The order is drawn
+    on the CPU, since the program would have to wait for it on a GPU.
 
     Args:
       images: uint8 [n, height, width, 3].
+      generator: Source of the other draws, on the images' device.
 
     Returns:
       float32 [2 n, 3, height, width] in [-1, 1].
     """
     x = images.permute(0, 3, 1, 2).to(torch.float32).mul_(1 / 255).repeat(2, 1, 1, 1)
-    draws = torch.rand(12, len(x), 1, 1, 1, generator=generator)
-    x = _cropped(x, policy, draws[:5, :, 0, 0, 0])
+    draws = torch.rand(12, len(x), 1, 1, 1, generator=generator, device=x.device)
+    x = cropped(x, policy, draws[:5, :, 0, 0, 0])
     jitter = draws[5] < policy.jitter
     # Amounts of 0 leave an image without jitter as it is.
     widths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
@@ -168,17 +155,27 @@ def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tens
         torch.where(jitter, (2 * draw - 1) * width, 0.0)
         for draw, width in zip(draws[6:10], widths, strict=True)
     ]
-    adjustments = (torch.add, _contrast, _saturation, _hue)
-    for index in torch.randperm(4, generator=generator).tolist():
-        x = adjustments[index](x, amounts[index]).clamp_(0, 1)
+    for index in torch.randperm(4).tolist():
+        x = adjusted(x, index, amounts[index])
+    return finished(x, policy, draws[10:])
+
+
+def adjusted(x: Tensor, index: int, amount: Tensor) -> Tensor:
+    """Images after a colour adjustment: 0 brightness, 1 contrast, 2 saturation, 3 hue."""
+    return (torch.add, _contrast, _saturation, _hue)[index](x, amount).clamp(0, 1)
+
+
+def finished(x: Tensor, policy: Views, draws: Tensor) -> Tensor:
+    """Views in [-1, 1], some without colour and some solarized."""
     luma = 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]
-    x = torch.where(draws[10] < policy.grayscale, luma, x)
-    share = torch.tensor(policy.solarize).repeat_interleave(len(images)).view(-1, 1, 1, 1)
-    x = torch.where((draws[11] < share) & (x >= 0.5), 1 - x, x)
+    x = torch.where(draws[0] < policy.grayscale, luma, x)
+    is_first = (torch.arange(len(x), device=x.device) < len(x) // 2).view(-1, 1, 1, 1)
+    share = torch.where(is_first, *policy.solarize)
+    x = torch.where((draws[1] < share) & (x >= 0.5), 1 - x, x)
     return x * 2 - 1
 
 
-def _cropped(x: Tensor, policy: Views, draws: Tensor) -> Tensor:
+def cropped(x: Tensor, policy: Views, draws: Tensor) -> Tensor:
     """A random box of each image, flipped or not, resized to the image's own size."""
     height, width = x.shape[2:]
     area = policy.crop_area[0] + (policy.crop_area[1] - policy.crop_area[0]) * draws[0]
@@ -228,7 +225,7 @@ def _hue(x: Tensor, amount: Tensor) -> Tensor:
     )
     hue = sixths / chroma.clamp(min=1e-12) + 6 * amount
     # A channel is largest at up to 1 sixth of a turn from its own hue, and smallest from 2 on.
-    distance = hue - torch.tensor([0.0, 2.0, 4.0]).view(1, 3, 1, 1)
+    distance = hue - 2.0 * torch.arange(3, device=x.device).view(1, 3, 1, 1)
     distance = (distance - 6 * (distance / 6).round()).abs()
     return value - chroma * (distance - 1).clamp(0, 1)
 
@@ -238,7 +235,7 @@ def _hue(x: Tensor, amount: Tensor) -> Tensor:
 
 def encode(model: SimCLR, x: Tensor, precision: str) -> Tensor:
     """Encodings, float32 [n, d], with matrix products and convolutions in `precision`."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         z = model(x)
     return z.float()
 
@@ -247,61 +244,65 @@ def nt_xent(z: Tensor, temperature: float) -> Tensor:
     """Mean NT-Xent of z, float [2 n, d]: the first views of n images, then their second views."""
     z = functional.normalize(z)
     similarity = (z @ z.T / temperature).fill_diagonal_(-math.inf)
-    return functional.cross_entropy(similarity, torch.arange(len(z)).roll(len(z) // 2))
+    positives = torch.arange(len(z), device=z.device).roll(len(z) // 2)
+    return functional.cross_entropy(similarity, positives)
+
+
+def cco(z: Tensor, lambda_: float) -> Tensor:
+    """CCO (DCCO paper, Eq. 1) of z, float [2 n, d], ordered as in `nt_xent`."""
+    f, g = z.chunk(2)
+    f, g = f - f.mean(0), g - g.mean(0)
+    f, g = (e * (e.square().mean(0) + _VARIANCE_EPSILON).rsqrt() for e in (f, g))
+    correlation = f.T @ g / len(f)
+    diagonal = correlation.diagonal()
+    off_diagonal = (correlation - torch.diag(diagonal)).square().sum() / (len(diagonal) - 1)
+    return (1 - diagonal).square().sum() + lambda_ * off_diagonal
+
+
+def loss_of_views(model: nn.Module, x: Tensor, settings: dict[str, Any]) -> Tensor:
+    """The objective of the settings on views, float [2 n, 3, height, width]."""
+    z = encode(model, x, settings["precision"])
+    if settings["objective"] == "cco":
+        return cco(z, settings["lambda_"])
+    return nt_xent(z, settings["temperature"])
 
 
 def load_reference(
     model: SimCLR, settings: dict[str, Any], packages: Sequence[str]
 ) -> dict[str, Any]:
-    """Loads the reference's weights; facts on the model with its views, and packages' versions."""
-    with np.load(settings["reference"]) as stored:
-        model.load([stored[f"weight{i}"] for i in range(len(list(model.parameters())))])
-        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
-    loss, norm = loss_and_gradient_norm(model, x, settings["temperature"])
-    versions = {name: importlib.metadata.version(name) for name in packages}
-    facts = {"parameters": model.parameter_count, "loss": loss, "gradient_norm": norm}
-    return facts | {"versions": versions}
+    """Loads the reference's weights; see `torch_program.load_reference`."""
+    in_float32 = settings | {"precision": "float32"}
 
+    def loss(batch: dict[str, Tensor]) -> Tensor:
+        x = torch.cat([batch["x1"], batch["x2"]]).permute(0, 3, 1, 2)
+        return loss_of_views(model, x, in_float32)
 
-def loss_and_gradient_norm(model: SimCLR, x: Tensor, temperature: float) -> tuple[float, float]:
-    """NT-Xent of views [2 n, 3, height, width], and the norm of its gradient in all weights."""
-    loss = nt_xent(model(x), temperature)
-    gradients = torch.autograd.grad(loss, list(model.parameters()))
-    return loss.item(), math.sqrt(sum(gradient.square().sum().item() for gradient in gradients))
+    return torch_program.load_reference(model, loss, settings, packages)
 
 
 def local_steps(
-    model: SimCLR,
-    images: Tensor,
-    policy: Views,
-    *,
-    steps: int,
-    batch_size: int,
-    learning_rate: float,
-    temperature: float,
-    precision: str,
-    seed: int,
+    model: SimCLR, images: Tensor, policy: Views, settings: dict[str, Any], seed: int
 ) -> float:
     """Trains `model` in place with plain SGD on a client's images; returns the mean loss.
 
     Args:
-      images: The client's images, uint8 [n, height, width, 3].
-      steps: Number of steps, in passes over the images, each in a new order.
-      batch_size: Number of images of a step; 0 for all.
-      precision: `float32`, or `bfloat16` for PyTorch's automatic mixed precision.
+      images: The client's images on the model's device, uint8 [n, height, width, 3].
+      settings: `steps`, in passes over the images, each in a new order; `batch_size`, the number of
+        images of a step, 0 for all; `learning_rate`; and those of `loss_of_views`.
       seed: Seed of the order of images and of the views.
     """
-    generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.SGD(model.parameters(), learning_rate)
+    generator = torch.Generator(images.device).manual_seed(seed)
+    optimizer = torch.optim.SGD(model.parameters(), settings["learning_rate"])
+    steps, batch_size = settings["steps"], settings["batch_size"]
     batches = max(len(images) // batch_size, 1) if batch_size else 1
-    total = 0.0
+    total = torch.zeros((), device=images.device)
     for step in range(steps):
         if step % batches == 0:
-            order = torch.randperm(len(images), generator=generator).tensor_split(batches)
-        x = two_views(images[order[step % batches]], policy, generator)
-        loss = nt_xent(encode(model, x, precision), temperature)
+            order = torch.randperm(len(images), generator=generator, device=images.device)
+        batch = images[order.tensor_split(batches)[step % batches]]
+        loss = loss_of_views(model, two_views(batch, policy, generator), settings)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        total += loss.item()
-    return total / steps
+        total += loss.detach()
+    return total.item() / steps

@@ -64,6 +64,37 @@ def test_the_tiny_report(tmp_path, project_root):
     assert all(row["name"] in text for row in content["times"] + content["determinism"])
 
 
+def test_peers_are_compared_where_their_packages_are(monkeypatch, tmp_path):
+    """What an interpreter lacks is one line, and the other peer is compared."""
+    from tff_ssl.errors import ConfigurationError
+
+    def check(peer, python):
+        if peer.name == "pfl":
+            raise ConfigurationError(f"--peer_python={python} lacks pfl")
+
+    def compare(peer, python, settings, seed, repetitions, scratch, works):
+        rows = [
+            {"name": "tff_ssl", "seconds": 0.5, "ratio": 1.25, "asked": 1.3, "met": True},
+            {"name": "PyTorch, compiled", "seconds": 0.4},
+        ]
+        table = {"name": "a step", "both": "TF32", "programs": rows, "left_out": []}
+        return {"name": peer.name, "work": [table for _ in works]}
+
+    monkeypatch.setattr(gpu_report.peer_process, "check", check)
+    monkeypatch.setattr(gpu_report.peers, "compare", compare)
+    report = gpu_report.Report(tmp_path, "the CPU", time.monotonic() + 60)
+    config = gpu_report.GpuReportConfig(tiny=True, peer_python="python3")
+    for name in ("torch", "pfl"):
+        peer = gpu_report.peer_process.PEERS[name]
+        gpu_report._compare(report, peer, 2, config, str(tmp_path))
+    content = read(tmp_path)
+    assert content["left_out"] == ["pfl (ConfigurationError: --peer_python=python3 lacks pfl)"]
+    assert [results["name"] for results in content["peers"]] == ["torch"]
+    text = (tmp_path / "report.md").read_text()
+    assert "| tff_ssl | 500.0 | 1.25 | 1.3 | yes |" in text
+    assert "| PyTorch, compiled | 400.0 |  |  |  |" in text
+
+
 def test_one_step_of_fedavg_is_one_gradient_of_all_clients(monkeypatch, tmp_path):
     """Clients that take several steps are computed one after another, which costs far more."""
     from tff_ssl.algorithms.fedavg import FedAvgHyperparameters

@@ -1,4 +1,4 @@
-"""Checks of `peer_side.torch_simclr`, which `test_peers` runs with the peer's interpreter.
+"""Checks of `peer_side`'s PyTorch, which `test_peers` runs with the peer's interpreter.
 
 Arguments: the module's folder, and a file with settings, inputs and the results of tff_ssl.
 """
@@ -10,10 +10,13 @@ import numpy as np
 import torch
 
 sys.path.insert(0, sys.argv[1])
+import torch_cnn
+import torch_program
 import torch_simclr as simclr
 
 STORED = np.load(sys.argv[2])
 SETTINGS = json.loads(str(STORED["settings"]))
+FLOAT32 = {"device": "cpu", "threads": 1, "tf32": False, "precision": "float32"}
 STILL = {"crop_area": (1, 1), "crop_aspect": (1, 1), "flip": 0, "jitter": 0}
 
 
@@ -23,7 +26,8 @@ def stored_images(name):
 
 def build():
     model = simclr.SimCLR(**SETTINGS["model"])
-    model.load([STORED[f"weight{i}"] for i in range(len(list(model.parameters())))])
+    weights = [STORED[f"weight{i}"] for i in range(len(list(model.parameters())))]
+    torch_program.load_weights(model, weights)
     return model
 
 
@@ -33,17 +37,18 @@ def assert_stored(images, name, atol):
 
 def check_loss_and_gradient():
     """The measured difference is 1e-6, because sums have another order."""
-    model = build()
-    x = torch.cat([stored_images("x1"), stored_images("x2")])
-    loss, norm = simclr.loss_and_gradient_norm(model, x, SETTINGS["temperature"])
-    assert abs(loss - STORED["loss"]) < 1e-4, loss
-    assert abs(norm / STORED["gradient_norm"] - 1) < 1e-3, norm
-    assert model.parameter_count == STORED["parameters"]
+    for objective in ("nt_xent", "cco"):
+        settings = SETTINGS | FLOAT32 | {"objective": objective}
+        facts = simclr.load_reference(build(), settings, ("torch",))
+        loss, norm = (float(STORED[f"{objective}_{name}"]) for name in ("loss", "gradient_norm"))
+        assert abs(facts["loss"] / loss - 1) < 1e-4, facts
+        assert abs(facts["gradient_norm"] / norm - 1) < 1e-3, facts
+        assert facts["parameters"] == STORED["parameters"]
 
 
 def check_geometry_and_colour():
     policy, x = simclr.Views(**SETTINGS["views"]), stored_images("x")
-    assert_stored(simclr._cropped(x, policy, torch.from_numpy(STORED["draws"])), "cropped", 2e-5)
+    assert_stored(simclr.cropped(x, policy, torch.from_numpy(STORED["draws"])), "cropped", 2e-5)
     amount = torch.from_numpy(STORED["amount"])
     assert_stored(simclr._contrast(x, amount), "contrast", 1e-5)
     assert_stored(simclr._saturation(x, amount), "saturation", 1e-5)
@@ -81,9 +86,14 @@ def check_local_steps():
     views = SETTINGS["views"] | STILL | {"grayscale": 0, "solarize": (0, 0)}
     policy = simclr.Views(**views)
     images = torch.from_numpy(STORED["images"])
-    options = {"learning_rate": 0.05, "temperature": 0.1, "seed": 0}
+    settings = SETTINGS | FLOAT32 | {"objective": "nt_xent", "learning_rate": 0.05}
     model, other = build(), build()
-    loss = simclr.local_steps(model, images, policy, steps=2, batch_size=0, **options)
+
+    def train(model, steps, batch_size):
+        values = settings | {"steps": steps, "batch_size": batch_size}
+        return simclr.local_steps(model, images, policy, values, seed=0)
+
+    loss = train(model, 2, 0)
     x = images.permute(0, 3, 1, 2).float() / 127.5 - 1
     losses = []
     for _ in range(2):
@@ -97,8 +107,25 @@ def check_local_steps():
     for actual, expected in zip(model.parameters(), other.parameters(), strict=True):
         np.testing.assert_allclose(actual.detach(), expected.detach(), atol=1e-4)
     # With one negative image, in a batch of two, the loss is lower than with all.
-    small_batches = simclr.local_steps(build(), images, policy, steps=4, batch_size=2, **options)
-    assert small_batches < losses[0]
+    assert train(build(), 4, 2) < losses[0]
+
+
+def check_products():
+    """TF32 is allowed after the reference if the settings say so, never before."""
+    for tf32 in (True, False):
+        torch_program.prepare(FLOAT32)
+        assert torch.get_float32_matmul_precision() == "highest"
+        torch_program.use_products({"tf32": tf32})
+        assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+        assert torch.backends.cudnn.allow_tf32 == tf32
+
+
+def check_pixels():
+    """The CNN's inputs are those of `cifar`."""
+    images = torch.from_numpy(STORED["images"])
+    x = torch_cnn.pixels(images)
+    np.testing.assert_allclose(x.numpy(), STORED["images"] / 127.5 - 1, atol=1e-6)
+    assert torch_cnn.CNN()(x).shape == (len(images), 10)
 
 
 for name, check in list(globals().items()):
