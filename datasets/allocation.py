@@ -1,6 +1,5 @@
 """Steps of allocating examples to clients: client sizes, grouping by class, whole classes."""
 
-import heapq
 from collections.abc import Sequence
 
 import numpy as np
@@ -168,11 +167,7 @@ def allocate_whole_classes(
 
 def _clients_per_class(class_sizes: Sequence[int], num_clients: int) -> list[int]:
     """Number of clients of each class: at least one, the others in proportion (D'Hondt)."""
-    counts = [1] * len(class_sizes)
-    heap = [(-float(size), i) for i, size in enumerate(class_sizes)]
-    heapq.heapify(heap)
+    counts = np.ones(len(class_sizes), np.int64)
     for _ in range(num_clients - len(class_sizes)):
-        _, i = heap[0]
-        counts[i] += 1
-        heapq.heapreplace(heap, (-class_sizes[i] / counts[i], i))
-    return counts
+        counts[np.argmax(class_sizes / counts)] += 1
+    return counts.tolist()

@@ -26,7 +26,6 @@ from datasets.errors import DatasetError
 from datasets.listing import Layout, Listing
 
 CASES = ("case_id", "client_id", "writer_id")
-# The word in a path that names its split.
 
 
 class _Columns(NamedTuple):

@@ -175,16 +175,14 @@ def _check_features(name: str, features: Any, image_size: int | None) -> None:
     import tensorflow_datasets as tfds
 
     keys = sorted(features) if hasattr(features, "keys") else []
-    if "image" not in keys:
-        raise DatasetError(f"dataset {name} has no feature `image`, only {', '.join(keys)}")
-    if not isinstance(features["image"], tfds.features.Image):
-        kind = _kind(features["image"])
-        raise DatasetError(f"dataset {name}: its feature `image` is no Image but {kind}")
-    if "label" not in keys:
-        raise DatasetError(f"dataset {name} has no feature `label`, only {', '.join(keys)}")
-    if not isinstance(features["label"], tfds.features.ClassLabel):
-        kind = _kind(features["label"])
-        raise DatasetError(f"dataset {name}: its feature `label` is no ClassLabel but {kind}")
+    for key, kind in (("image", tfds.features.Image), ("label", tfds.features.ClassLabel)):
+        if key not in keys:
+            raise DatasetError(f"dataset {name} has no feature `{key}`, only {', '.join(keys)}")
+        if not isinstance(features[key], kind):
+            raise DatasetError(
+                f"dataset {name}: its feature `{key}` is no {kind.__name__} but "
+                f"{_kind(features[key])}"
+            )
     height, width, channels = features["image"].shape
     if channels not in (1, 3, 4) or np.dtype(features["image"].np_dtype) != np.uint8:
         raise DatasetError(f"dataset {name} is not of uint8 images with 1, 3 or 4 channels")

@@ -5,19 +5,15 @@ second, clients train with this mean and send model deltas.
 """
 
 import collections
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import client
 from tff_ssl.algorithms.dcco.parts import (
     DCCOParts,
-    build_centre,
-    build_round_metrics,
     centre,
     loss_and_spread,
     round_metrics,
@@ -26,8 +22,7 @@ from tff_ssl.algorithms.dcco.parts import (
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_step import server_step
+from tff_ssl.templates.server_step import next_round_number, server_step
 from tff_ssl.templates.stages import Mean, Stage, Upload
 
 # (state, weights, examples) -> a result at the server; for use in a `tff.federated_computation`.
@@ -115,14 +110,6 @@ def keep_finite(statistics: Any) -> Any:
     return with_means(finite, Means(statistics.f, statistics.g))
 
 
-def _on_client(function: Callable[..., Any], parts: DCCOParts, *types: Any) -> tff.Computation:
-    """A client's stage as a computation: (weights, round number, what it received, examples)."""
-    graph = tf.function(functools.partial(function, parts), autograph=False)
-    return tff.tensorflow.computation(
-        graph, parts.weights_type, np.int64, *types, parts.examples_type
-    )
-
-
 def _cohort_at_server(
     parts: DCCOParts, rule: CohortRule, before: tff.Value, weights: tff.Value
 ) -> tff.Value:
@@ -140,8 +127,8 @@ def _cohort_at_server(
 
 def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
     """Stage 1: (state, weights, examples) -> state with the cohort's statistics."""
-    local_statistics = _on_client(stages.local_statistics, parts, parts.reference_type)
-    centre = build_centre(parts)
+    local_statistics = parts.on_client(stages.local_statistics, parts.reference_type)
+    centred = parts.on_server(centre, parts.statistics_type, parts.reference_type)
     means_of = tff.tensorflow.computation(lambda s: Means(s.f, s.g), parts.statistics_type)
 
     def aggregate_statistics(state, weights, client_data):
@@ -152,7 +139,7 @@ def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
             state.statistics_aggregator, local.statistics, local.weight
         )
         cohort = _cohort_at_server(parts, stages.cohort, state.cohort, local.weight)
-        statistics = tff.federated_map(centre, (mean.result, reference))
+        statistics = tff.federated_map(centred, (mean.result, reference))
         new_state = ClientWorkState(state.round_number, mean.state, statistics, cohort)
         return tff.federated_zip(new_state)
 
@@ -161,8 +148,8 @@ def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
 
 def _build_update_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
     """Stage 2: (state, weights, examples) -> `MeasuredProcessOutput` with the model deltas."""
-    local_update = _on_client(stages.local_update, parts, parts.statistics_type, stages.cohort.type)
-    metrics_of_round = build_round_metrics(parts)
+    local_update = parts.on_client(stages.local_update, parts.statistics_type, stages.cohort.type)
+    metrics_of_round = parts.on_server(round_metrics, parts.statistics_type, np.int64, np.int64)
     kept = tff.tensorflow.computation(keep_finite, parts.statistics_type)
 
     def update_locally(state, weights, client_data):
@@ -242,9 +229,7 @@ def _build_statistics_round(
     parts: DCCOParts, process: tff.learning.templates.LearningProcess, aggregate_statistics: _Stage
 ) -> tff.learning.templates.LearningProcess:
     """The first stage alone, whose `next` stores the cohort's statistics in the state."""
-    metrics_of_statistics = tff.tensorflow.computation(
-        functools.partial(loss_and_spread, parts), parts.statistics_type
-    )
+    metrics_of_statistics = parts.on_server(loss_and_spread, parts.statistics_type)
 
     @tff.federated_computation(
         process.initialize.type_signature.result, parts.at_clients(parts.examples_type)

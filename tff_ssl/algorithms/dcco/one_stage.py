@@ -68,8 +68,6 @@ twice if it keeps nothing between the stages, and once otherwise.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,15 +81,13 @@ from tff_ssl.algorithms.dcco.parts import (
     DCCOHyperparameters,
     DCCOParts,
     build_parts,
-    build_round_metrics,
     centre,
     round_metrics,
     with_client_work,
 )
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_step import server_step
+from tff_ssl.templates.server_step import next_round_number, server_step
 from tff_ssl.templates.stages import Mean, Stage, Upload
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import where
@@ -152,30 +148,13 @@ def averaged(
     return pair.current, average, earlier
 
 
-def _build_averaged(
-    parts: DCCOParts, work_type: tff.Type, mean_type: tff.Type
-) -> Callable[[tff.Value, tff.Value], tff.Value]:
-    """Builds `averaged` at the server: (state, the cohort's mean) -> the three results."""
-
-    @tff.tensorflow.computation(
-        work_type.round_number, work_type.average, work_type.earlier, mean_type
-    )
-    def computation(round_number, average, earlier, mean):
-        return averaged(parts, ClientWorkState(round_number, (), average, earlier), mean)
-
-    return lambda state, mean: tff.federated_map(
-        computation, (state.round_number, state.average, state.earlier, mean)
-    )
-
-
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
     """Builds `initialize` and `next` of a `ClientWorkProcess`."""
     initial_earlier = tff.tensorflow.computation(lambda: earlier_statistics.initial_earlier(parts))
-    local_round = tff.tensorflow.computation(
-        tf.function(functools.partial(one_stage_client.local_round, parts), autograph=False),
-        parts.weights_type, np.int64, initial_earlier.type_signature.result, parts.examples_type,
-    )  # fmt: skip
-    metrics_of_round = build_round_metrics(parts)
+    local_round = parts.on_client(
+        one_stage_client.local_round, initial_earlier.type_signature.result
+    )
+    metrics_of_round = parts.on_server(round_metrics, parts.statistics_type, np.int64, np.int64)
     no_average = parts.no_statistics
     if not parts.hyperparameters.moves_moments:
         no_average = tff.tensorflow.computation(lambda: ())
@@ -192,8 +171,8 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         )
 
     work_type = initialize.type_signature.result
-    averaged_at_server = _build_averaged(
-        parts, work_type.member, local_round.type_signature.result.statistics
+    averaged_at_server = parts.on_server(
+        averaged, work_type.member, local_round.type_signature.result.statistics
     )
 
     @tff.federated_computation(
@@ -205,13 +184,13 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
-        results = averaged_at_server(state, mean.result)
+        statistics, average, earlier = tff.federated_map(averaged_at_server, (state, mean.result))
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),
-            mean.state, results[1], results[2],
+            mean.state, average, earlier,
         )  # fmt: skip
-        metrics = tff.federated_map(metrics_of_round, (results[0], *counts))
+        metrics = tff.federated_map(metrics_of_round, (statistics, *counts))
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(new_state), local.result, metrics
         )

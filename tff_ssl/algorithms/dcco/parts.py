@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,17 @@ class DCCOParts:
     server_optimizer: tff.learning.optimizers.Optimizer
     metric_sum: MetricSum  #: Sum of a metric over the clients.
 
+    def on_server(self, function: Callable[..., Any], *types: Any) -> tff.Computation:
+        """The function, whose first argument is these parts, as a computation of the others."""
+        return tff.tensorflow.computation(functools.partial(function, self), *types)
+
+    def on_client(self, function: Callable[..., Any], *types: Any) -> tff.Computation:
+        """A client's work as a computation: (weights, round number, what it received, examples)."""
+        graph = tf.function(functools.partial(function, self), autograph=False)
+        return tff.tensorflow.computation(
+            graph, self.weights_type, np.int64, *types, self.examples_type
+        )
+
     @property
     def weights_type(self) -> tff.Type:
         return self.initial_model.type_signature.result
@@ -195,14 +207,6 @@ def centre(parts: DCCOParts, statistics: Any, reference: Means) -> Any:
     return centred._replace(f=f, g=g)
 
 
-def build_centre(parts: DCCOParts) -> tff.Computation:
-    """`centre` as a computation: (statistics about a reference, reference) -> statistics."""
-    return tff.tensorflow.computation(
-        lambda statistics, reference: centre(parts, statistics, reference),
-        parts.statistics_type, parts.reference_type,
-    )  # fmt: skip
-
-
 def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
     """Loss, its terms and the standard deviation of encodings, from centred statistics."""
     terms = parts.loss.terms(statistics, parts.hyperparameters)._asdict()
@@ -216,12 +220,3 @@ def round_metrics(
     metrics = loss_and_spread(parts, statistics)
     metrics.update(samples=samples, dropped_clients=dropped)
     return metrics
-
-
-def build_round_metrics(parts: DCCOParts) -> tff.Computation:
-    """Builds (centred statistics, number of samples, of dropped clients) -> metrics of a round."""
-
-    return tff.tensorflow.computation(
-        lambda statistics, samples, dropped: round_metrics(parts, statistics, samples, dropped),
-        parts.statistics_type, np.int64, np.int64,
-    )  # fmt: skip
