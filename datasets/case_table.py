@@ -32,21 +32,14 @@ _PERHAPS_NO_LABEL = ("none", "null", "na", "n/a", "unknown", "?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """An image of the folder.
+    """An image of the folder."""
 
-    Attributes:
-      number: Line in the table, whose header is line 1; or number of the image, counted from 1.
-      file_name: Path of the image inside the folder.
-      case_id: Name of its case; empty in a folder without a table.
-      label: Name of its class; empty if unknown.
-      split: `train`, `test`, `validation`, or `NO_SPLIT`.
-    """
-
+    #: Line in the table, whose header is line 1; or number of the image, counted from 1.
     number: int
-    file_name: str
-    case_id: str
-    label: str
-    split: str
+    file_name: str  #: Path of the image inside the folder.
+    case_id: str  #: Name of its case; empty in a folder without a table.
+    label: str  #: Name of its class; empty if unknown.
+    split: str  #: `train`, `test`, `validation`, or `NO_SPLIT`.
 
 
 class Problems:

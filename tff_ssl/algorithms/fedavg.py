@@ -256,7 +256,8 @@ def build_fedavg(
         weight_terms=weight_terms,
     )
     by_client = client_optimizer or regularizers or weight_terms or delta_rule
-    if values.is_one_gradient_step and not (by_client or minimized.needs_third_images):
+    further_images = minimized.others or minimized.third_view
+    if values.is_one_gradient_step and not (by_client or further_images):
         train: Train = functools.partial(
             group_training.one_step,
             training,

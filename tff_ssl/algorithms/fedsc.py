@@ -110,9 +110,7 @@ class Cohort(NamedTuple):
     clients: Any
 
 
-_COHORT_TYPE = tff.types.StructWithPythonType(
-    [(name, tff.types.TensorType(np.int64)) for name in Cohort._fields], Cohort
-)
+_COHORT_TYPE = tff.types.to_type(Cohort(np.int64, np.int64))
 
 
 def own_statistics(

@@ -32,7 +32,7 @@ import tensorflow as tf
 
 from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.models import pure_graphs
+from tff_ssl.models import layers, pure_graphs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.layers import ParameterSpec
 from tff_ssl.models.pure_graphs import GraphNetwork, PureGraph
@@ -157,15 +157,7 @@ def _read_own(
 
 def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
     """The names of weights; those of two towers are numbered."""
-    return number_repeated([spec.name for spec in specs])
-
-
-def number_repeated(names: Sequence[str]) -> tuple[str, ...]:
-    """The names; those that occur more than once are followed by ` #1`, ` #2`, ..."""
-    return tuple(
-        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
-        for i, name in enumerate(names)
-    )
+    return layers.number_repeated([spec.name for spec in specs])
 
 
 def _model_shape(image_shape: tuple[int, int, int], view_size: int | None) -> tuple[int, int, int]:

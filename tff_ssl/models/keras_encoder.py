@@ -13,7 +13,7 @@ from unittest import mock
 import tensorflow as tf
 
 from tff_ssl.models import pure_graphs
-from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.models.layers import ParameterSpec, number_repeated
 from tff_ssl.models.pure_graphs import GraphNetwork, PureGraph
 
 BatchNorm = Literal["frozen", "local", "global"]
@@ -99,15 +99,12 @@ class _KerasGraphs:
             for variable in kept
             if variable.dtype == tf.float32 or not _is_random_state(variable)
         ]
-        names = [spec.name for _, spec in found]
-        for index, (variable, spec) in enumerate(found):
-            if names.count(spec.name) > 1:
-                number = names[: index + 1].count(spec.name)
-                found[index] = (variable, spec._replace(name=f"{spec.name} #{number}"))
+        names = number_repeated([spec.name for _, spec in found])
+        pairs = [(v, spec._replace(name=n)) for (v, spec), n in zip(found, names, strict=True)]
         # The trained ones first, as in `Weights`.
-        found.sort(key=lambda pair: not pair[1].trainable)
-        self.variables = [variable for variable, _ in found]
-        self.specs = [spec for _, spec in found]
+        pairs.sort(key=lambda pair: not pair[1].trainable)
+        self.variables = [variable for variable, _ in pairs]
+        self.specs = [spec for _, spec in pairs]
 
     def trace(self, image_shape: tuple[int, ...], training: bool) -> PureGraph:
         """The graph for images of a shape."""

@@ -53,12 +53,8 @@ def with_first_reference(
     @tff.tensorflow.computation(state_type, parts.weights_type)
     def set_model_weights(state, weights):
         reference = client.first_reference(parts, weights)
-        return tff.learning.templates.LearningAlgorithmState(
-            weights,
-            state.distributor,
-            replace(state.client_work, reference),
-            state.aggregator,
-            state.finalizer,
+        return state._replace(
+            global_model_weights=weights, client_work=replace(state.client_work, reference)
         )
 
     @tff.federated_computation

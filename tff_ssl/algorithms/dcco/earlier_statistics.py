@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco.parts import DCCOParts
 from tff_ssl.losses.means import Means
@@ -29,11 +28,6 @@ class PairedStatistics(NamedTuple):
 
     current: Any
     before: Any
-
-
-def paired_type(statistics_type: tff.Type) -> tff.types.StructWithPythonType:
-    fields = [(name, statistics_type) for name in PairedStatistics._fields]
-    return tff.types.StructWithPythonType(fields, PairedStatistics)
 
 
 def initial_earlier(parts: DCCOParts) -> Earlier:

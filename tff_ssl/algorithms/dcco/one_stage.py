@@ -283,7 +283,7 @@ def build_dcco_one_stage(
     parts = build_parts(task, values, server_optimizer, statistics_aggregator, **arguments)
     sent = parts.statistics_type
     if values.moves_moments:
-        sent = earlier_statistics.paired_type(parts.statistics_type)
+        sent = tff.types.to_type(PairedStatistics(sent, sent))
         factory = statistics_aggregator or tff.aggregators.MeanFactory()
         paired_mean = factory.create(sent, tff.types.TensorType(np.float32))
         parts = dataclasses.replace(parts, statistics_mean=paired_mean)

@@ -126,10 +126,10 @@ class DCCOParts:
         return self.no_statistics.type_signature.result
 
     @property
-    def reference_type(self) -> tff.types.StructWithPythonType:
+    def reference_type(self) -> tff.Type:
         """Type of the `Means` about which the clients take their statistics."""
         vector = tff.types.TensorType(np.float32, [self.task.model.projector[-1]])
-        return tff.types.StructWithPythonType([("f", vector), ("g", vector)], Means)
+        return tff.types.to_type(Means(vector, vector))
 
     @property
     def examples_type(self) -> tff.types.SequenceType:

@@ -16,7 +16,7 @@ from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Tra
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
 from tff_ssl.kinds.protocol import PlannedRun, RunSetting
-from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_files
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
@@ -112,25 +112,14 @@ class DecentralizedSimulation(StoredStatesSimulation):
         return DecentralizedState(np.int64(0), versions)
 
     def _compose_training(self, states: state_files.ClientStates) -> tff.Computation:
-        """Local training with files of models: (round, paths to read, paths to write, indices)."""
-        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
-        indices_type = self._group_data.type_signature.parameter
+        """Local training with files of models, where the server has the number of the round."""
 
-        @tff.federated_computation(
-            tff.types.FederatedType(np.int64, tff.SERVER),
-            paths_type,
-            paths_type,
-            tff.types.FederatedType(indices_type, tff.CLIENTS),
-        )
-        def train(round_number, to_read, to_write, indices):
-            models, metrics = self._algorithm.training(
-                round_number,
-                tff.federated_map(states.read, to_read),
-                tff.federated_map(self._group_data, indices),
-            )
-            return metrics, tff.federated_map(states.write, (to_write, models))
+        def train(round_number, models, client_data):
+            trained, metrics = self._algorithm.training(round_number, models, client_data)
+            return trained, (metrics,)
 
-        return train
+        clock_type = tff.types.FederatedType(np.int64, tff.SERVER)
+        return with_files(states, self._group_data, clock_type, train)
 
     def _compose_averaging(self, states: state_files.ClientStates) -> tff.Computation:
         """Averaging with files of models: (own path, paths and weights, path to write)."""

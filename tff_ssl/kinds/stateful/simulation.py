@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.kinds.server_rounds import ServerRun
 from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
-from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_files
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation import cohort, state_files
@@ -64,27 +64,15 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         return StatefulClientsState(server, versions)
 
     def _compose(self, states: state_files.ClientStates) -> tff.Computation:
-        """The round with files of states: (server, paths to read, paths to write, indices)."""
+        """The round with files of states; its results are those of `_sliced`."""
         process_next = self._algorithm.process.next
-        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
-        indices_type = self._group_data.type_signature.parameter
 
-        @tff.federated_computation(
-            process_next.type_signature.parameter[0],
-            paths_type,
-            paths_type,
-            tff.types.FederatedType(indices_type, tff.CLIENTS),
-        )
-        def run(server, to_read, to_write, indices):
-            output = process_next(
-                server,
-                tff.federated_map(states.read, to_read),
-                tff.federated_map(self._group_data, indices),
-            )
-            written = tff.federated_map(states.write, (to_write, output.client_states))
-            return output.state, output.metrics, output.client_metrics, written
+        def work(server, client_states, client_data):
+            output = process_next(server, client_states, client_data)
+            return output.client_states, (output.state, output.metrics, output.client_metrics)
 
-        return run
+        server_type = process_next.type_signature.parameter[0]
+        return with_files(states, self._group_data, server_type, work)
 
     def run_round(
         self, state: StatefulClientsState, round_number: int
