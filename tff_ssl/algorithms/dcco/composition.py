@@ -275,10 +275,6 @@ def compose_two_stages(
         state = aggregate_statistics(state, weights, client_data)
         return update_locally(state, weights, client_data)
 
-    @tff.federated_computation(*work_type)
-    def next_update(state, weights, client_data):
-        return update_locally(state, weights, client_data)
-
     def composed(next_work: tff.Computation) -> tff.learning.templates.LearningProcess:
         return with_first_reference(
             parts,
@@ -303,7 +299,7 @@ def compose_two_stages(
         uploads=(parts.statistics_type, parts.weights_type.trainable),
         compose_stages=lambda: {
             "statistics": _build_statistics_round(parts, process, aggregate_statistics),
-            "update": composed(next_update),
+            "update": composed(tff.federated_computation(update_locally, *work_type)),
         },
         with_group_size=with_group_size,
         plain_stages=_plain_stages(parts, stages),
