@@ -135,13 +135,6 @@ def split_into_clients(order: Indices, sizes: Indices) -> Partition:
     return np.split(order[: bounds[-1]].astype(np.int64), bounds[:-1])
 
 
-def check_no_client_empty(clients: Partition) -> None:
-    """Raises DatasetError if a client has no examples."""
-    empty = sum(len(indices) == 0 for indices in clients)
-    if empty:
-        raise DatasetError(f"num_clients={len(clients)} leaves {empty} clients without examples")
-
-
 def allocate_whole_classes(
     members: Sequence[Indices], num_clients: int, rng: np.random.Generator
 ) -> Partition:

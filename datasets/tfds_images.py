@@ -95,7 +95,9 @@ def _prepared_folder(
             f"dataset {name!r} is not a name: give one of {', '.join(catalog_names)} "
             "or a TFDS name such as mnist, name/config or name:1.2.3"
         )
-    root = pathlib.Path(data_dir) if data_dir is not None else _default_root()
+    default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    # A user without a home keeps the `~`.
+    root = pathlib.Path(os.path.expanduser(default) if data_dir is None else data_dir)
     folder = root / match["name"]
     if match["config"]:
         folder = folder / match["config"]
@@ -111,11 +113,6 @@ def _prepared_folder(
         choice = ", ".join(f"{match['name']}/{path.name}" for path in configs)
         raise DatasetError(f"dataset {name} has several configurations in {root}: give {choice}")
     raise _not_prepared(name, match["name"], root, data_dir is not None, catalog_names)
-
-
-def _default_root() -> pathlib.Path:
-    folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return pathlib.Path(os.path.expanduser(folder))  # A user without a home keeps the `~`.
 
 
 def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:

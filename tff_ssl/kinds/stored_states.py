@@ -47,7 +47,7 @@ class StoredStatesSimulation(Simulation):
         self.keep_also([])
 
 
-def with_files(
+def with_state_files(
     states: ClientStates,
     group_data: tff.Computation,
     server_type: tff.Type,

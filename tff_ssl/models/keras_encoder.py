@@ -97,7 +97,8 @@ class _KerasGraphs:
         found = [
             (variable, _spec(variable, id(variable) in trained, id(variable) in local))
             for variable in kept
-            if variable.dtype == tf.float32 or not _is_random_state(variable)
+            # Whole numbers that are not trained are the states of random numbers.
+            if not variable.dtype.is_integer or variable.trainable
         ]
         names = number_repeated([spec.name for _, spec in found])
         pairs = [(v, spec._replace(name=n)) for (v, spec), n in zip(found, names, strict=True)]
@@ -135,10 +136,6 @@ def _spec(variable: tf.Variable, trainable: bool, is_local: bool) -> ParameterSp
     if variable.dtype != tf.float32:
         raise ValueError(f"weight {name} is {variable.dtype.name}, not float32")
     return ParameterSpec(name, tuple(variable.shape), "", trainable, is_local)
-
-
-def _is_random_state(variable: tf.Variable) -> bool:
-    return variable.dtype.is_integer and not variable.trainable
 
 
 def _batch_norm_class() -> Any:

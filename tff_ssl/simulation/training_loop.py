@@ -97,11 +97,16 @@ class TrainingLoop:
         """
         initial = simulation.initialize(seed)
         with _interrupts_delayed():
-            restored, done = self._restore(initial)
+            restored, done, damaged = _readable(self._checkpoints, initial)
+            for version in damaged:
+                self._checkpoints.set_aside(version)
         state = restored[-1] if restored else initial
         self._check_unchanged(done)
         with _writing(self.output_dir, done):
-            self._clean_up()
+            # A killed run may have left files half-written.
+            whole_files.remove_unfinished(self.output_dir)
+            for file in self.output_dir.glob("metrics.csv_temp*"):
+                file.unlink()
             trim_metrics(self._metrics_path, done)
             simulation.on_start(restored, done)
             del restored  # The state of an earlier checkpoint is large.
@@ -203,22 +208,6 @@ class TrainingLoop:
                     f"{self.output_dir / name} differs from what it was at the checkpoint of round "
                     f"{done}: {PUT_BACK}"
                 )
-
-    def _clean_up(self) -> None:
-        """Removes files that a killed run left half-written."""
-        whole_files.remove_unfinished(self.output_dir)
-        for file in self.output_dir.glob("metrics.csv_temp*"):
-            file.unlink()
-
-    def _restore(self, initial: Any) -> tuple[list[Any], int]:
-        """The states of the readable checkpoints, oldest first, and the round of the last one.
-
-        Damaged checkpoints after that one are set aside.
-        """
-        states, done, damaged = _readable(self._checkpoints, initial)
-        for version in damaged:
-            self._checkpoints.set_aside(version)
-        return states, done
 
 
 def last_state(output_dir: pathlib.Path, initial: Any) -> tuple[Any, int]:

@@ -16,7 +16,7 @@ from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Tra
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
 from tff_ssl.kinds.protocol import PlannedRun, RunSetting
-from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_files
+from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_state_files
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
@@ -119,7 +119,7 @@ class DecentralizedSimulation(StoredStatesSimulation):
             return trained, (metrics,)
 
         clock_type = tff.types.FederatedType(np.int64, tff.SERVER)
-        return with_files(states, self._group_data, clock_type, train)
+        return with_state_files(states, self._group_data, clock_type, train)
 
     def _compose_averaging(self, states: state_files.ClientStates) -> tff.Computation:
         """Averaging with files of models: (own path, paths and weights, path to write)."""

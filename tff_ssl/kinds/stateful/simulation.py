@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.kinds.server_rounds import ServerRun
 from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
-from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_files
+from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_state_files
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation import cohort, state_files
@@ -72,7 +72,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
             return output.client_states, (output.state, output.metrics, output.client_metrics)
 
         server_type = process_next.type_signature.parameter[0]
-        return with_files(states, self._group_data, server_type, work)
+        return with_state_files(states, self._group_data, server_type, work)
 
     def run_round(
         self, state: StatefulClientsState, round_number: int
