@@ -151,16 +151,12 @@ def allocate_whole_classes(
     if num_clients <= len(members):
         groups = np.array_split(order, num_clients)
         return [np.concatenate([members[i] for i in group]) for group in groups]
-    clients_per_class = _clients_per_class([len(members[i]) for i in order], num_clients)
+    # At least one client for each class, and the others in proportion (D'Hondt).
+    class_sizes = np.array([len(members[i]) for i in order])
+    clients_per_class = np.ones(len(order), np.int64)
+    for _ in range(num_clients - len(order)):
+        clients_per_class[np.argmax(class_sizes / clients_per_class)] += 1
     clients: Partition = []
     for i, count in zip(order, clients_per_class, strict=True):
         clients.extend(np.array_split(members[i], count))
     return clients
-
-
-def _clients_per_class(class_sizes: Sequence[int], num_clients: int) -> list[int]:
-    """Number of clients of each class: at least one, the others in proportion (D'Hondt)."""
-    counts = np.ones(len(class_sizes), np.int64)
-    for _ in range(num_clients - len(class_sizes)):
-        counts[np.argmax(class_sizes / counts)] += 1
-    return counts.tolist()
