@@ -77,7 +77,6 @@ class CohortRule(NamedTuple):
 
     name: str  #: What it is.
     first: Any  #: The value before the first round; of every round, if nothing is counted.
-    type: Any  #: Its TFF type.
     #: A client's weight in stage 1 -> its contributions to sums over the clients, int64 by name;
     #: None if nothing is counted.
     counted: Callable[[Any], Mapping[str, Any]] | None = None
@@ -142,9 +141,9 @@ def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
     return aggregate_statistics
 
 
-def _build_update_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
+def _build_update_stage(parts: DCCOParts, stages: TwoStages, cohort_type: tff.Type) -> _Stage:
     """Stage 2: (state, weights, examples) -> `MeasuredProcessOutput` with the model deltas."""
-    local_update = parts.on_client(stages.local_update, parts.statistics_type, stages.cohort.type)
+    local_update = parts.on_client(stages.local_update, parts.statistics_type, cohort_type)
     metrics_of_round = parts.on_server(round_metrics, parts.statistics_type, np.int64, np.int64)
     kept = tff.tensorflow.computation(keep_finite, parts.statistics_type)
 
@@ -266,7 +265,7 @@ def compose_two_stages(
         )
 
     aggregate_statistics = _build_statistics_stage(parts, stages)
-    update_locally = _build_update_stage(parts, stages)
+    update_locally = _build_update_stage(parts, stages, first_cohort.type_signature.result)
     received = (parts.at_clients(t) for t in (parts.weights_type, parts.examples_type))
     work_type = (initialize.type_signature.result, *received)
 
