@@ -17,7 +17,6 @@ from tff_ssl.algorithms.dcco.parts import (
     centre,
     loss_and_spread,
     round_metrics,
-    with_client_work,
 )
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.means import Means
@@ -225,16 +224,18 @@ def _build_statistics_round(
 ) -> tff.learning.templates.LearningProcess:
     """The first stage alone, whose `next` stores the cohort's statistics in the state."""
     metrics_of_statistics = parts.on_server(loss_and_spread, parts.statistics_type)
-
-    @tff.federated_computation(
-        process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
+    state_type = process.initialize.type_signature.result.member
+    with_work = tff.tensorflow.computation(
+        lambda state, work: state._replace(client_work=work), state_type, state_type.client_work
     )
+
+    @tff.federated_computation(process.next.type_signature.parameter)
     def next_statistics(state, client_data):
         weights = tff.federated_broadcast(state.global_model_weights)
-        client_work = aggregate_statistics(state.client_work, weights, client_data)
+        work = aggregate_statistics(state.client_work, weights, client_data)
         return tff.learning.templates.LearningProcessOutput(
-            with_client_work(state, client_work),
-            tff.federated_map(metrics_of_statistics, client_work.statistics),
+            tff.federated_map(with_work, (state, work)),
+            tff.federated_map(metrics_of_statistics, work.statistics),
         )
 
     return tff.learning.templates.LearningProcess(
@@ -252,18 +253,7 @@ def compose_two_stages(
     For `with_group_size`, see `StatelessClients`; `parts` are task, means and server step.
     """
     first_cohort = tff.tensorflow.computation(lambda: stages.cohort.first)
-
-    @tff.federated_computation
-    def initialize():
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(parts.no_statistics, tff.SERVER),
-                tff.federated_eval(first_cohort, tff.SERVER),
-            )
-        )
-
+    initialize = parts.initial_work(ClientWorkState, parts.no_statistics, first_cohort)
     aggregate_statistics = _build_statistics_stage(parts, stages)
     update_locally = _build_update_stage(parts, stages, first_cohort.type_signature.result)
     received = (parts.at_clients(t) for t in (parts.weights_type, parts.examples_type))

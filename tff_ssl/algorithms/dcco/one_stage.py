@@ -83,7 +83,6 @@ from tff_ssl.algorithms.dcco.parts import (
     build_parts,
     centre,
     round_metrics,
-    with_client_work,
 )
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
@@ -158,18 +157,7 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     no_average = parts.no_statistics
     if not parts.hyperparameters.moves_moments:
         no_average = tff.tensorflow.computation(lambda: ())
-
-    @tff.federated_computation
-    def initialize():
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(no_average, tff.SERVER),
-                tff.federated_eval(initial_earlier, tff.SERVER),
-            )
-        )
-
+    initialize = parts.initial_work(ClientWorkState, no_average, initial_earlier)
     work_type = initialize.type_signature.result
     averaged_at_server = parts.on_server(
         averaged, work_type.member, local_round.type_signature.result.statistics
@@ -207,28 +195,22 @@ def with_model(
 
 
 def _keep_weights(
-    parts: DCCOParts, process: tff.learning.templates.LearningProcess
+    process: tff.learning.templates.LearningProcess,
 ) -> tff.learning.templates.LearningProcess:
     """The round, in which the server also keeps the model to which the new statistics belong."""
-    earlier_type = process.initialize.type_signature.result.member.client_work.earlier
-    with_weights = tff.tensorflow.computation(
-        with_model, np.int64, earlier_type, parts.weights_type
-    )
+    state_type = process.initialize.type_signature.result.member
 
-    @tff.federated_computation(
-        process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
-    )
+    @tff.tensorflow.computation(state_type, state_type)
+    def with_weights(before, after):
+        work, number = after.client_work, before.client_work.round_number
+        earlier = with_model(number, work.earlier, before.global_model_weights)
+        return after._replace(client_work=work._replace(earlier=earlier))
+
+    @tff.federated_computation(process.next.type_signature.parameter)
     def next_round(state, client_data):
         output = process.next(state, client_data)
-        work = output.state.client_work
-        earlier = tff.federated_map(
-            with_weights, (state.client_work.round_number, work.earlier, state.global_model_weights)
-        )
-        client_work = tff.federated_zip(
-            ClientWorkState(work.round_number, work.statistics_aggregator, work.average, earlier)
-        )
         return tff.learning.templates.LearningProcessOutput(
-            with_client_work(output.state, client_work), output.metrics
+            tff.federated_map(with_weights, (state, output.state)), output.metrics
         )
 
     return tff.learning.templates.LearningProcess(
@@ -290,7 +272,7 @@ def build_dcco_one_stage(
     initialize, next_work = build_client_work(parts)
     process = parts.compose(initialize, next_work)
     if values.pairs_models:
-        process = _keep_weights(parts, process)
+        process = _keep_weights(process)
 
     def replace(work, reference):
         statistics = with_means(work.earlier.statistics, reference)

@@ -141,6 +141,19 @@ class DCCOParts:
     def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
         return tff.learning.models.ModelWeights(*self.task.model.init(seed))
 
+    def initial_work(self, state: type[Any], *further: tff.Computation) -> tff.Computation:
+        """The first state of the clients' work: round number, aggregator, further values."""
+
+        @tff.federated_computation
+        def initialize():
+            round_number = tff.federated_value(np.int64(0), tff.SERVER)
+            values = (tff.federated_eval(value, tff.SERVER) for value in further)
+            return tff.federated_zip(
+                state(round_number, self.statistics_mean.initialize(), *values)
+            )
+
+        return initialize
+
     def compose(
         self, initialize: tff.Computation, next_client_work: tff.Computation
     ) -> tff.learning.templates.LearningProcess:
@@ -182,19 +195,6 @@ def build_parts(
         ),
         server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
         metric_sum,
-    )
-
-
-def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
-    """The server's `LearningAlgorithmState` with another state of the client work."""
-    return tff.federated_zip(
-        tff.learning.templates.LearningAlgorithmState(
-            state.global_model_weights,
-            state.distributor,
-            client_work,
-            state.aggregator,
-            state.finalizer,
-        )
     )
 
 
