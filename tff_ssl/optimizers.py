@@ -158,7 +158,32 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     return schedule
 
 
-OPTIMIZER_NAMES = ("adam", "adamw", "lars", "sgd")
+def _build_adam(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+    if decay:
+        raise ValueError(f"Adam takes no weight_decay (found {decay}); adamw and lars do.")
+    return tff.learning.optimizers.build_adam(lr, beta_1=momentum)
+
+
+def _build_adamw(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+    return tff.learning.optimizers.build_adamw(lr, beta_1=momentum, weight_decay=decay)
+
+
+def _build_sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+    if decay:
+        raise ValueError(f"SGD takes no weight_decay (found {decay}); adamw and lars do.")
+    if not 0.0 <= momentum < 1.0:
+        raise ValueError(f"SGD momentum must be in [0, 1), found {momentum}.")
+    return tff.learning.optimizers.build_sgdm(lr, momentum=momentum)
+
+
+_Builder = Callable[[float, float, float], tff.learning.optimizers.Optimizer]
+_OPTIMIZERS: dict[str, _Builder] = {
+    "adam": _build_adam,
+    "adamw": _build_adamw,
+    "lars": build_lars,
+    "sgd": _build_sgd,
+}
+OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 
 
 def build_optimizer(
@@ -171,22 +196,10 @@ def build_optimizer(
     Raises:
       ValueError: If the name is unknown, or a value is out of range for that optimizer.
     """
-    if weight_decay and name in ("adam", "sgd"):
-        raise ValueError(f"{name} takes no weight_decay (found {weight_decay}); adamw and lars do.")
-    if name == "adam":
-        return tff.learning.optimizers.build_adam(learning_rate, beta_1=momentum)
-    if name == "adamw":
-        return tff.learning.optimizers.build_adamw(
-            learning_rate, beta_1=momentum, weight_decay=weight_decay
-        )
-    if name == "lars":
-        return build_lars(learning_rate, momentum, weight_decay)
-    if name != "sgd":
+    if name not in _OPTIMIZERS:
         known = ", ".join(OPTIMIZER_NAMES)
         raise ValueError(f"Unknown optimizer {name!r}; known are {known}.")
-    if not 0.0 <= momentum < 1.0:
-        raise ValueError(f"sgd momentum must be in [0, 1), found {momentum}.")
-    return tff.learning.optimizers.build_sgdm(learning_rate, momentum=momentum)
+    return _OPTIMIZERS[name](learning_rate, momentum, weight_decay)
 
 
 def build_scheduled_optimizer(
