@@ -1,6 +1,5 @@
 """Steps of allocating examples to clients: client sizes, grouping by class, whole classes."""
 
-import heapq
 from collections.abc import Sequence
 
 import numpy as np
@@ -136,13 +135,6 @@ def split_into_clients(order: Indices, sizes: Indices) -> Partition:
     return np.split(order[: bounds[-1]].astype(np.int64), bounds[:-1])
 
 
-def check_no_client_empty(clients: Partition) -> None:
-    """Raises DatasetError if a client has no examples."""
-    empty = sum(len(indices) == 0 for indices in clients)
-    if empty:
-        raise DatasetError(f"num_clients={len(clients)} leaves {empty} clients without examples")
-
-
 def allocate_whole_classes(
     members: Sequence[Indices], num_clients: int, rng: np.random.Generator
 ) -> Partition:
@@ -159,20 +151,12 @@ def allocate_whole_classes(
     if num_clients <= len(members):
         groups = np.array_split(order, num_clients)
         return [np.concatenate([members[i] for i in group]) for group in groups]
-    clients_per_class = _clients_per_class([len(members[i]) for i in order], num_clients)
+    # At least one client for each class, and the others in proportion (D'Hondt).
+    class_sizes = np.array([len(members[i]) for i in order])
+    clients_per_class = np.ones(len(order), np.int64)
+    for _ in range(num_clients - len(order)):
+        clients_per_class[np.argmax(class_sizes / clients_per_class)] += 1
     clients: Partition = []
     for i, count in zip(order, clients_per_class, strict=True):
         clients.extend(np.array_split(members[i], count))
     return clients
-
-
-def _clients_per_class(class_sizes: Sequence[int], num_clients: int) -> list[int]:
-    """Number of clients of each class: at least one, the others in proportion (D'Hondt)."""
-    counts = [1] * len(class_sizes)
-    heap = [(-float(size), i) for i, size in enumerate(class_sizes)]
-    heapq.heapify(heap)
-    for _ in range(num_clients - len(class_sizes)):
-        _, i = heap[0]
-        counts[i] += 1
-        heapq.heapreplace(heap, (-class_sizes[i] / counts[i], i))
-    return counts

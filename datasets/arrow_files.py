@@ -26,7 +26,6 @@ from datasets.errors import DatasetError
 from datasets.listing import Layout, Listing
 
 CASES = ("case_id", "client_id", "writer_id")
-# The word in a path that names its split.
 
 
 class _Columns(NamedTuple):
@@ -39,18 +38,14 @@ class _Columns(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """A file: its split, schema and number of rows.
-
-    Attributes:
-      values: Name of a column -> its values.
-      image: Name of the column of images, and number of a row -> its value.
-    """
+    """A file: its split, schema and number of rows."""
 
     path: pathlib.Path
     split: str
     schema: Any
     size: int
-    values: Callable[[str], list[Any]]
+    values: Callable[[str], list[Any]]  #: Name of a column -> its values.
+    #: Name of the column of images, and number of a row -> its value.
     image: Callable[[str, int], Any]
 
 

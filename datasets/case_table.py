@@ -18,6 +18,7 @@ from typing import TextIO
 
 from datasets import split_words
 from datasets.errors import DatasetError
+from datasets.folder_walk import shortened
 
 METADATA = "metadata.csv"
 NO_SPLIT = ""  # The split of the rows of a table without splits.
@@ -32,21 +33,14 @@ _PERHAPS_NO_LABEL = ("none", "null", "na", "n/a", "unknown", "?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """An image of the folder.
+    """An image of the folder."""
 
-    Attributes:
-      number: Line in the table, whose header is line 1; or number of the image, counted from 1.
-      file_name: Path of the image inside the folder.
-      case_id: Name of its case; empty in a folder without a table.
-      label: Name of its class; empty if unknown.
-      split: `train`, `test`, `validation`, or `NO_SPLIT`.
-    """
-
+    #: Line in the table, whose header is line 1; or number of the image, counted from 1.
     number: int
-    file_name: str
-    case_id: str
-    label: str
-    split: str
+    file_name: str  #: Path of the image inside the folder.
+    case_id: str  #: Name of its case; empty in a folder without a table.
+    label: str  #: Name of its class; empty if unknown.
+    split: str  #: `train`, `test`, `validation`, or `NO_SPLIT`.
 
 
 class Problems:
@@ -78,9 +72,7 @@ class Problems:
             f"row {number} {file}".rstrip() if self._is_table() else file
             for number, (file, _) in sorted(self._by_row.items())
         ]
-        shown = names[start : start + _SHOWN_BAD]
-        more = len(names) - start - len(shown)
-        return f"{', '.join(shown)}{f' and {more:,} more' if more else ''}"
+        return shortened(names[start:], _SHOWN_BAD)
 
     def raise_if_any(self, advice: str = "") -> None:
         """Raises DatasetError with the first problem, the names of the others, and advice."""
@@ -233,11 +225,12 @@ def _check(rows: Sequence[Row], problems: Problems) -> list[Row]:
                 f"{other.number}: give a case one split",
             )
     train_labels = {row.label for row in checked if row.split in ("train", NO_SPLIT)} | {""}
+    known = shortened(sorted(train_labels - {""}), _SHOWN_LABELS) or "no labels"
     for row in checked:
         if row.label not in train_labels:
             problems.add(
                 row,
-                f"unknown label {row.label!r}: no train row has it; {_known(train_labels)}: "
+                f"unknown label {row.label!r}: no train row has it; train has {known}: "
                 "correct it, leave it empty, or move a case of it to train",
             )
     return checked
@@ -268,12 +261,3 @@ def without_missing(rows: Sequence[Row], notes: list[str]) -> list[Row]:
                 "means that there is none"
             )
     return [dataclasses.replace(row, label="") if row.label in missing else row for row in rows]
-
-
-def _known(labels: set[str]) -> str:
-    """The labels of the train split in words, shortened if there are many."""
-    names = sorted(labels - {""})
-    if not names:
-        return "train has no labels"
-    more = f" and {len(names) - _SHOWN_LABELS} more" if len(names) > _SHOWN_LABELS else ""
-    return f"train has {', '.join(names[:_SHOWN_LABELS])}{more}"

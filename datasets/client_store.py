@@ -145,11 +145,9 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return meta
 
     def _query(self, sql: str) -> list[Any]:
-        connection = sqlite3.connect(f"{pathlib.Path(self.path).as_uri()}?mode=ro", uri=True)
-        try:
+        uri = f"{pathlib.Path(self.path).as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
             return connection.execute(sql).fetchall()
-        finally:
-            connection.close()
 
     @functools.cached_property
     def client_ids(self) -> list[str]:

@@ -26,23 +26,18 @@ _LARGEST_ID = 2**31 - 1
 
 
 class AnnotatedImage(NamedTuple):
-    """An image and its n instances.
+    """An image and its n instances."""
 
-    Attributes:
-      image_id: Id of the image in the annotations.
-      image: Pixels, uint8 [height, width, 3].
-      boxes: Top, left, bottom and right of each instance as fractions of the image's height and
-        width, float32 [n, 4].
-      labels: Number of each instance's class from 1, int64 [n]; 0 is the background.
-      masks: Whether each pixel belongs to the instance, uint8 [n, height, width].
-      crowds: Whether an annotation marks a crowd instead of one instance, bool [n].
-    """
-
-    image_id: int
-    image: npt.NDArray[np.uint8]
+    image_id: int  #: Id of the image in the annotations.
+    image: npt.NDArray[np.uint8]  #: Pixels, uint8 [height, width, 3].
+    #: Top, left, bottom and right of each instance as fractions of the image's height and width,
+    #: float32 [n, 4].
     boxes: npt.NDArray[np.float32]
+    #: Number of each instance's class from 1, int64 [n]; 0 is the background.
     labels: npt.NDArray[np.int64]
+    #: Whether each pixel belongs to the instance, uint8 [n, height, width].
     masks: npt.NDArray[np.uint8]
+    #: Whether an annotation marks a crowd instead of one instance, bool [n].
     crowds: npt.NDArray[np.bool_]
 
 

@@ -28,17 +28,12 @@ for _order, _mode in ((b"II", "I;16"), (b"MM", "I;16B")):
 
 
 class Deep(NamedTuple):
-    """The pixels of an image of more than 8 bits.
+    """The pixels of an image of more than 8 bits."""
 
-    Attributes:
-      values: Whole numbers from 0 on, [height, width, 1 or 3].
-      opacity: From 0 to 1, float32 [height, width, 1]; None if all pixels are opaque.
-      is_inverted: Whether 0 is white.
-    """
-
-    values: npt.NDArray[np.integer]
+    values: npt.NDArray[np.integer]  #: Whole numbers from 0 on, [height, width, 1 or 3].
+    #: From 0 to 1, float32 [height, width, 1]; None if all pixels are opaque.
     opacity: npt.NDArray[np.float32] | None
-    is_inverted: bool
+    is_inverted: bool  #: Whether 0 is white.
 
     def largest(self) -> int:
         """The largest value that can be seen."""

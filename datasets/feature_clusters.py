@@ -36,7 +36,12 @@ def cluster(
         )
     if not np.isfinite(features).all():
         raise DatasetError("cluster_encoder gives features that are not finite")
-    _check_different(features, clusters)
+    different = len({row.tobytes() for row in features})
+    if different < clusters:
+        raise DatasetError(
+            f"clusters must be at most {different}, the number of different features, "
+            f"not {clusters}"
+        )
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
 
@@ -51,16 +56,3 @@ def cluster(
     rank = np.empty(clusters, np.int32)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(clusters)
     return rank[ids]
-
-
-def _check_different(features: npt.NDArray[np.floating], clusters: int) -> None:
-    """Raises DatasetError if there are fewer different rows than clusters."""
-    different = set()
-    for row in features:
-        different.add(row.tobytes())
-        if len(different) == clusters:
-            return
-    raise DatasetError(
-        f"clusters must be at most {len(different)}, the number of different features, "
-        f"not {clusters}"
-    )

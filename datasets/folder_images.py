@@ -26,17 +26,11 @@ Open = Callable[[Row], Image.Image]  # Opens the image of a row; a DatasetError 
 
 
 class Header(NamedTuple):
-    """What is known of an image before its pixels are used.
+    """What is known of an image before its pixels are used."""
 
-    Attributes:
-      size: Width and height in pixels.
-      largest: Largest value of an image of more than 8 bits.
-      has_pages: Whether the file has several pages or frames.
-    """
-
-    size: tuple[int, int]
-    largest: int | None = None
-    has_pages: bool = False
+    size: tuple[int, int]  #: Width and height in pixels.
+    largest: int | None = None  #: Largest value of an image of more than 8 bits.
+    has_pages: bool = False  #: Whether the file has several pages or frames.
 
 
 def read_headers(open_row: Open, rows: Sequence[Row], problems: Problems) -> list[Header | None]:

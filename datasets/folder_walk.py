@@ -30,22 +30,15 @@ _PICTURES = (
 
 
 class Found(NamedTuple):
-    """What a folder holds, as paths inside it.
+    """What a folder holds, as paths inside it."""
 
-    Attributes:
-      images: Images by their names or, without an ending, by their content; those of a folder
-        before those of its subfolders, sorted.
-      no_images: Other files.
-      links: Links that are left out.
-      runs: Folders of runs, which are left out.
-      others: Folders of other programs, pipes and devices, which are left out.
-    """
-
+    #: Images by their names or, without an ending, by their content; those of a folder before those
+    #: of its subfolders, sorted.
     images: list[str]
-    no_images: list[str]
-    links: list[str]
-    runs: list[str]
-    others: list[str]
+    no_images: list[str]  #: Other files.
+    links: list[str]  #: Links that are left out.
+    runs: list[str]  #: Folders of runs, which are left out.
+    others: list[str]  #: Folders of other programs, pipes and devices, which are left out.
 
     def notes(self, follow_links: bool) -> list[str]:
         """Notes on what is left out."""

@@ -21,16 +21,12 @@ def prepare(figure: Figure, escape: bool = True) -> bool:
     texts = figure.findobj(Text)
     families, missing = _find_fonts("".join({text.get_text() for text in texts}))
     escaped = missing if escape else {c for c in missing if "\ud800" <= c <= "\udfff"}
+    escapes = str.maketrans({c: c.encode("ascii", "backslashreplace").decode() for c in escaped})
     for text in texts:
         if families:
             text.set_fontfamily([*text.get_fontfamily(), *families])
-        if escaped & set(text.get_text()):
-            text.set_text("".join(_escaped(c) if c in escaped else c for c in text.get_text()))
+        text.set_text(text.get_text().translate(escapes))
     return not missing
-
-
-def _escaped(character: str) -> str:
-    return character.encode("ascii", "backslashreplace").decode()
 
 
 def _find_fonts(text: str) -> tuple[list[str], set[str]]:

@@ -16,18 +16,14 @@ _TEST_SEED = 0  # fixed, so that the test examples do not depend on --seed
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One split of a data set, n examples.
+    """One split of a data set, n examples."""
 
-    Attributes:
-      images: Pixels, uint8 [n, height, width, channels].
-      labels: Indices into `ImageDataset.class_names`, or -1 for no label, int32 [n].
-      example_ids: Ids that are unique over all splits of the data set, int64 [n].
-      case_ids: Cases of the examples, object [n] of str; None for data without cases.
-    """
-
-    images: npt.NDArray[np.uint8]
+    images: npt.NDArray[np.uint8]  #: Pixels, uint8 [n, height, width, channels].
+    #: Indices into `ImageDataset.class_names`, or -1 for no label, int32 [n].
     labels: npt.NDArray[np.int32]
+    #: Ids that are unique over all splits of the data set, int64 [n].
     example_ids: npt.NDArray[np.int64]
+    #: Cases of the examples, object [n] of str; None for data without cases.
     case_ids: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
@@ -55,25 +51,18 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class ImageDataset:
-    """A data set of images of one size.
+    """A data set of images of one size."""
 
-    Attributes:
-      name: Name in the catalog.
-      train: Examples that clients hold and that probes are trained on.
-      test: Examples for the final evaluation only; empty if the source has none.
-      class_names: Name of each label.
-      validation: Examples for choosing hyperparameters; None if the source has none.
-      notes: Decisions of the loader, such as a test split; sentences for the user.
-      file_names: Paths of the images inside their folder, by example id; empty if the source has no
-        files of images.
-    """
-
-    name: str
-    train: Split
-    test: Split
-    class_names: tuple[str, ...]
+    name: str  #: Name in the catalog.
+    train: Split  #: Examples that clients hold and that probes are trained on.
+    test: Split  #: Examples for the final evaluation only; empty if the source has none.
+    class_names: tuple[str, ...]  #: Name of each label.
+    #: Examples for choosing hyperparameters; None if the source has none.
     validation: Split | None = None
+    #: Decisions of the loader, such as a test split; sentences for the user.
     notes: tuple[str, ...] = ()
+    #: Paths of the images inside their folder, by example id; empty if the source has no files of
+    #: images.
     file_names: tuple[str, ...] = ()
 
 

@@ -35,32 +35,20 @@ class Layout(enum.Enum):
 
 
 class Listing(NamedTuple):
-    """The images of a data set, which were listed and whose headers were checked.
+    """The images of a data set, which were listed and whose headers were checked."""
 
-    Attributes:
-      name: Name of the data set in the catalog.
-      source: The table, file or folder, which error messages name.
-      rows: A row for each image.
-      open: Opens the image of a row.
-      headers: Headers of the images.
-      bits: Number of bits of the images of more than 8 bits; None if there are none.
-      notes: Decisions of the loader.
-      own_split: What sets a split of the user's own, for notes.
-      class_names: Names of the classes in their order; sorted labels if empty.
-      channels: Number of channels of the decoded images: 1 (grey), 3 (RGB) or 4 (RGBA).
-      copies: Numbers of the rows whose files are equal, for each content that occurs repeatedly.
-    """
-
-    name: str
-    source: pathlib.Path
-    rows: Sequence[Row]
-    open: Open
-    headers: Sequence[Header]
-    bits: int | None
-    notes: tuple[str, ...]
-    own_split: str
+    name: str  #: Name of the data set in the catalog.
+    source: pathlib.Path  #: The table, file or folder, which error messages name.
+    rows: Sequence[Row]  #: A row for each image.
+    open: Open  #: Opens the image of a row.
+    headers: Sequence[Header]  #: Headers of the images.
+    bits: int | None  #: Number of bits of the images of more than 8 bits; None if there are none.
+    notes: tuple[str, ...]  #: Decisions of the loader.
+    own_split: str  #: What sets a split of the user's own, for notes.
+    #: Names of the classes in their order; sorted labels if empty.
     class_names: tuple[str, ...] = ()
-    channels: int = 3
+    channels: int = 3  #: Number of channels of the decoded images: 1 (grey), 3 (RGB) or 4 (RGBA).
+    #: Numbers of the rows whose files are equal, for each content that occurs repeatedly.
     copies: Sequence[Sequence[int]] = ()
 
     def classes_of(self, labels: Iterable[str]) -> tuple[str, ...]:

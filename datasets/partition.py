@@ -51,19 +51,13 @@ def size_before_fraction(size: int, fraction: float) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class PartitionSpec:
-    """An entry of `PARTITIONS`.
+    """An entry of `PARTITIONS`."""
 
-    Attributes:
-      function: A function of labels, a generator and the settings named in `flags`.
-      description: One line for listings.
-      flags: Names of the flags that the partition reads.
-      sets_smallest: Whether `function` takes `min_client_size`.
-    """
-
+    #: A function of labels, a generator and the settings named in `flags`.
     function: Callable[..., Partition]
-    description: str
-    flags: tuple[str, ...]
-    sets_smallest: bool = False
+    description: str  #: One line for listings.
+    flags: tuple[str, ...]  #: Names of the flags that the partition reads.
+    sets_smallest: bool = False  #: Whether `function` takes `min_client_size`.
 
 
 PARTITIONS = {

@@ -211,7 +211,9 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
     for k, share in zip(order, np.array_split(rest, num_clients), strict=True):
         parts[k].append(share)
     clients = [np.concatenate(client_parts) for client_parts in parts]
-    allocation.check_no_client_empty(clients)
+    empty = sum(len(indices) == 0 for indices in clients)
+    if empty:
+        raise DatasetError(f"num_clients={num_clients} leaves {empty} clients without examples")
     return clients
 
 

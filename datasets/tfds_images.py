@@ -95,7 +95,9 @@ def _prepared_folder(
             f"dataset {name!r} is not a name: give one of {', '.join(catalog_names)} "
             "or a TFDS name such as mnist, name/config or name:1.2.3"
         )
-    root = pathlib.Path(data_dir) if data_dir is not None else _default_root()
+    default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    # A user without a home keeps the `~`.
+    root = pathlib.Path(os.path.expanduser(default) if data_dir is None else data_dir)
     folder = root / match["name"]
     if match["config"]:
         folder = folder / match["config"]
@@ -111,11 +113,6 @@ def _prepared_folder(
         choice = ", ".join(f"{match['name']}/{path.name}" for path in configs)
         raise DatasetError(f"dataset {name} has several configurations in {root}: give {choice}")
     raise _not_prepared(name, match["name"], root, data_dir is not None, catalog_names)
-
-
-def _default_root() -> pathlib.Path:
-    folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    return pathlib.Path(os.path.expanduser(folder))  # A user without a home keeps the `~`.
 
 
 def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -175,16 +172,14 @@ def _check_features(name: str, features: Any, image_size: int | None) -> None:
     import tensorflow_datasets as tfds
 
     keys = sorted(features) if hasattr(features, "keys") else []
-    if "image" not in keys:
-        raise DatasetError(f"dataset {name} has no feature `image`, only {', '.join(keys)}")
-    if not isinstance(features["image"], tfds.features.Image):
-        kind = _kind(features["image"])
-        raise DatasetError(f"dataset {name}: its feature `image` is no Image but {kind}")
-    if "label" not in keys:
-        raise DatasetError(f"dataset {name} has no feature `label`, only {', '.join(keys)}")
-    if not isinstance(features["label"], tfds.features.ClassLabel):
-        kind = _kind(features["label"])
-        raise DatasetError(f"dataset {name}: its feature `label` is no ClassLabel but {kind}")
+    for key, kind in (("image", tfds.features.Image), ("label", tfds.features.ClassLabel)):
+        if key not in keys:
+            raise DatasetError(f"dataset {name} has no feature `{key}`, only {', '.join(keys)}")
+        if not isinstance(features[key], kind):
+            raise DatasetError(
+                f"dataset {name}: its feature `{key}` is no {kind.__name__} but "
+                f"{_kind(features[key])}"
+            )
     height, width, channels = features["image"].shape
     if channels not in (1, 3, 4) or np.dtype(features["image"].np_dtype) != np.uint8:
         raise DatasetError(f"dataset {name} is not of uint8 images with 1, 3 or 4 channels")

@@ -74,17 +74,9 @@ def bounds(cls: type) -> dict[str, Bound]:
     return found
 
 
-def bounded(
-    default: Any = dataclasses.MISSING,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A field whose values have a lower bound, and may have an upper one."""
-    bound = Bound(at_least, above, at_most, below)
-    return dataclasses.field(default=default, metadata={_KEY: bound})
+def bounded(default: Any = dataclasses.MISSING, **ends: Any) -> Any:
+    """A field whose values have a lower bound, and may have an upper one: the ends of `Bound`."""
+    return dataclasses.field(default=default, metadata={_KEY: Bound(**ends)})
 
 
 def one_of(default: Any, choices: Iterable[Any]) -> Any:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tff_ssl.evaluation.batches import permuted_batches
+from tff_ssl.evaluation.labels import permuted_batches
 
 
 def test_every_example_is_seen_equally_often_in_changing_order():

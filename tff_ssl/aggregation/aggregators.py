@@ -18,6 +18,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from tff_ssl.aggregation import secure_bounds  # noqa: F401
+from tff_ssl.aggregation.differential_privacy import PostProcessed
 from tff_ssl.errors import ConfigurationError
 
 # Smaller tensors (biases, norms) are not quantized: they cost few bytes, and errors in them matter.
@@ -191,13 +192,14 @@ class SymmetricHalf(WeightedFactory):
             pairs = zip(tf.nest.flatten(value), flat_specs, strict=True)
             return tuple(_triangle(t) if _is_square(spec) else t for t, spec in pairs)
 
-        process = self._inner.create(to_triangles.type_signature.result, weight_type)
-
-        @tff.tensorflow.computation(process.next.type_signature.result.result.member)
         def to_matrices(triangles):
             pairs = zip(tf.nest.flatten(triangles), flat_specs, strict=True)
             flat = [_from_triangle(t, s.shape[0]) if _is_square(s) else t for t, s in pairs]
             return tf.nest.pack_sequence_as(specs, flat)
+
+        process = PostProcessed(self._inner, to_matrices).create(
+            to_triangles.type_signature.result, weight_type
+        )
 
         @tff.federated_computation(
             process.initialize.type_signature.result,
@@ -205,10 +207,7 @@ class SymmetricHalf(WeightedFactory):
             tff.types.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_fn(state, value, weight):
-            output = process.next(state, tff.federated_map(to_triangles, value), weight)
-            return tff.templates.MeasuredProcessOutput(
-                output.state, tff.federated_map(to_matrices, output.result), output.measurements
-            )
+            return process.next(state, tff.federated_map(to_triangles, value), weight)
 
         return tff.templates.AggregationProcess(process.initialize, next_fn)
 

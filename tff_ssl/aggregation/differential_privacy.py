@@ -271,7 +271,7 @@ class PostProcessed(tff.aggregators.WeightedAggregationFactory):
     """An aggregation whose result is post-processed at the server, which costs no privacy."""
 
     inner: tff.aggregators.WeightedAggregationFactory  #: The aggregation.
-    #: A TensorFlow function from a result of `inner` to a value of the same type.
+    #: A TensorFlow function of a result of `inner`.
     function: Callable[[Any], Any]
 
     def create(self, value_type, weight_type):

@@ -42,8 +42,7 @@ from tff_ssl.templates import group_training, non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.group_training import DeltaRule, Trained
 from tff_ssl.templates.local_training import Regularizer, WeightTerm, build_local_training
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_step import build_server_step, server_step
+from tff_ssl.templates.server_step import build_server_step, next_round_number, server_step
 from tff_ssl.templates.stages import Mean, Stage, Upload
 from tff_ssl.templates.task import Task
 
@@ -165,20 +164,6 @@ def update_locally(
     )
 
 
-def build_local_update(
-    task: Task, train: Train, target_network: TargetNetwork, weights_type: tff.Type
-) -> tff.Computation:
-    """Builds the client's work: (broadcast weights, round number, examples) -> `LocalUpdate`."""
-    examples_type = tff.types.SequenceType(task.element_type)
-
-    @tff.tensorflow.computation(weights_type, np.int64, examples_type)
-    @tf.function(autograph=False)
-    def local_update(weights, round_number, examples):
-        return update_locally(train, target_network, weights, round_number, examples)
-
-    return local_update
-
-
 def loss_and_spread(
     weight: tf.Tensor, loss: tf.Tensor, z_mean: tf.Tensor, z_squared: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -188,33 +173,18 @@ def loss_and_spread(
     return loss / weight, tf.reduce_mean(tf.sqrt(variance))
 
 
-def build_aggregate_metrics(
-    local_type: tff.Type, metric_sum: Callable[[tff.Value], tff.Value]
-) -> Callable[[tff.Value], tff.Value]:
-    """Builds a function of federated values: `LocalUpdate`@CLIENTS -> metrics@SERVER."""
-
-    weighted_means = tff.tensorflow.computation(
-        loss_and_spread,
-        (local_type.result.update_weight, local_type.loss, local_type.z_mean, local_type.z_squared),
-    )
-
-    def aggregate_metrics(local):
-        sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
-        loss, deviation = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
-        metrics = collections.OrderedDict(loss=loss, encoding_std=deviation)
-        metrics["samples"] = metric_sum(local.samples)
-        metrics["dropped_clients"] = metric_sum(local.dropped)
-        return tff.federated_zip(metrics)
-
-    return aggregate_metrics
-
-
 def build_client_work(
     local_update: tff.Computation, metric_sum: Callable[[tff.Value], tff.Value]
 ) -> tff.learning.templates.ClientWorkProcess:
     """Builds the client work: broadcast of the round number, local updates, and their metrics."""
     weights_type, _, examples_type = local_update.type_signature.parameter
-    aggregate_metrics = build_aggregate_metrics(local_update.type_signature.result, metric_sum)
+
+    def sent(local):
+        return local.result.update_weight, local.loss, local.z_mean, local.z_squared
+
+    weighted_means = tff.tensorflow.computation(
+        loss_and_spread, sent(local_update.type_signature.result)
+    )
 
     @tff.federated_computation
     def initialize():
@@ -228,9 +198,13 @@ def build_client_work(
     def next_work(round_number, weights, client_data):
         shared = tff.federated_broadcast(round_number)
         local = tff.federated_map(local_update, (weights, shared, client_data))
+        loss, deviation = tff.federated_map(weighted_means, tuple(map(metric_sum, sent(local))))
+        metrics = collections.OrderedDict(loss=loss, encoding_std=deviation)
+        metrics["samples"] = metric_sum(local.samples)
+        metrics["dropped_clients"] = metric_sum(local.dropped)
         next_number = tff.federated_map(next_round_number, round_number)
         return tff.templates.MeasuredProcessOutput(
-            next_number, local.result, aggregate_metrics(local)
+            next_number, local.result, tff.federated_zip(metrics)
         )
 
     return tff.learning.templates.ClientWorkProcess(initialize, next_work)
@@ -282,7 +256,8 @@ def build_fedavg(
         weight_terms=weight_terms,
     )
     by_client = client_optimizer or regularizers or weight_terms or delta_rule
-    if values.is_one_gradient_step and not (by_client or minimized.needs_third_images):
+    further_images = minimized.others or minimized.third_view
+    if values.is_one_gradient_step and not (by_client or further_images):
         train: Train = functools.partial(
             group_training.one_step,
             training,
@@ -318,7 +293,10 @@ def compose_fedavg(
         )
     initial_model = tff.tensorflow.computation(lambda: target_network.initial_weights(0))
     weights_type = initial_model.type_signature.result
-    local_update = build_local_update(task, train, target_network, weights_type)
+    local_update = tff.tensorflow.computation(
+        tf.function(functools.partial(update_locally, train, target_network), autograph=False),
+        weights_type, np.int64, tff.types.SequenceType(task.element_type),
+    )  # fmt: skip
     local_type = local_update.type_signature.result
     aggregator = update_aggregator or tff.aggregators.MeanFactory()
     optimizer = server_optimizer or hyperparameters.build_server_optimizer(

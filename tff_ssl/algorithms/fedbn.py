@@ -30,10 +30,9 @@ from tff_ssl.kinds.stateful.algorithm import (
     client_work_around_training,
 )
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import LocalModel, build_local_training
+from tff_ssl.templates.local_training import LocalModel, LocalTraining, build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import LocalWeights, one_tower, where
 
@@ -77,9 +76,9 @@ class ClientState(NamedTuple):
 class FedBNClient:
     """The client's part of the round."""
 
-    def __init__(self, model: DualEncoder, has_target: bool, options: FedBNHyperparameters):
-        """Chooses the weights that stay with the client; the target network is the objective's."""
-        self._model, self._has_target, self._options = model, has_target, options
+    def __init__(self, model: DualEncoder, training: LocalTraining, options: FedBNHyperparameters):
+        """Chooses the weights that stay with the client."""
+        self._model, self._training, self._options = model, training, options
         self.alone = options.averaging == "none"
         self.local_weights = LocalWeights(
             model, everything=self.alone, batch_norm=options.batch_norm == "local"
@@ -91,9 +90,7 @@ class FedBNClient:
     def initial_state(self, seed: int) -> ClientState:
         """The state of a client that has not taken part yet."""
         weights = self._model.init(seed)
-        target = _NOTHING
-        if self._has_target and self.alone:
-            target = self._model.target_model.part_of(weights)
+        target = self._training.first_target(weights) if self.alone else _NOTHING
         kept = self.local_weights.select(weights)
         return ClientState(tf.constant(0, tf.int64), kept, target, self._kept(weights))
 
@@ -102,11 +99,9 @@ class FedBNClient:
         is_new = tf.equal(state.rounds, 0)
         kept = where(is_new, self.local_weights.select(server), state.own)
         weights = self.local_weights.restore(server, kept)
-        target = _NOTHING
-        if self._has_target:
-            target = self._model.target_model.part_of(weights)
-            if self.alone:
-                target = where(is_new, target, Weights(*state.target))
+        target = self._training.first_target(weights)
+        if self.alone:
+            target = where(is_new, target, Weights(*state.target))
         return ClientStart(weights, target)
 
     def end_round(self, state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
@@ -126,9 +121,9 @@ def build_fedbn(
 ) -> StatefulClients:
     """Builds the round; the aggregator of the models is `MeanFactory` by default."""
     values = hyperparameters or FedBNHyperparameters()
-    model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
-    client, terms = FedBNClient(model, has_target, values), proximal_terms(values.mu)
-    training = build_local_training(task, values, keeps_target=has_target, weight_terms=terms)
+    model, terms = one_tower(task.model), proximal_terms(values.mu)
+    training = build_local_training(task, values, keeps_target=True, weight_terms=terms)
+    client = FedBNClient(model, training, values)
     return build_stateful_clients(
         initial_model=model.init,
         initial_client_state=client.initial_state,

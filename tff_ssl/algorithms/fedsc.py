@@ -46,7 +46,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import composition
 from tff_ssl.algorithms.dcco.client import (
@@ -108,11 +107,6 @@ class Cohort(NamedTuple):
 
     weight: Any
     clients: Any
-
-
-_COHORT_TYPE = tff.types.StructWithPythonType(
-    [(name, tff.types.TensorType(np.int64)) for name in Cohort._fields], Cohort
-)
 
 
 def own_statistics(
@@ -214,7 +208,7 @@ def _counted(weight: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
 def cohort_rule(expected_clients: int | None) -> composition.CohortRule:
     """Clients receive their `Cohort`, or one of the expected number of clients of weight 1."""
     size = np.int64(1 if expected_clients is None else expected_clients)
-    rule = composition.CohortRule("cohort", Cohort(size, size), _COHORT_TYPE)
+    rule = composition.CohortRule("cohort", Cohort(size, size))
     return rule if expected_clients is not None else rule._replace(counted=_counted, of=Cohort)
 
 

@@ -42,11 +42,10 @@ from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.heterogeneous.algorithm import Architecture, HeterogeneousClients, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import output_if_finite, server_metrics
-from tff_ssl.templates.local_training import Term, build_local_training
+from tff_ssl.templates.local_training import LocalTraining, Term, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.templates.weight_groups import one_tower
@@ -206,14 +205,12 @@ def _alignment_term(
 
 def _build_train(
     task: Task,
+    training: LocalTraining,
     encoder: RADEncoder,
     initial_client_state: Callable[[int], ClientState],
     kernel_type: tff.types.TensorType,
 ) -> tff.Computation:
     """Builds `Architecture.train`, whose clients run `LocalTraining` of Algorithm 1."""
-    training = build_local_training(
-        task, encoder.hyperparameters, keeps_target=OBJECTIVES[task.objective].target
-    )
     image_type = task.element_type["image"]
     rad_type = tff.types.TensorType(image_type.dtype, (encoder.rad_size, *image_type.shape[-3:]))
     first_state = tff.tensorflow.computation(lambda: initial_client_state(0))
@@ -256,14 +253,14 @@ def _build_train(
 def _build_architecture(
     task: Task, encoder: RADEncoder, kernel_type: tff.types.TensorType
 ) -> Architecture:
-    model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
+    model = one_tower(task.model)
+    training = build_local_training(task, encoder.hyperparameters, keeps_target=True)
 
     def initial_client_state(seed: int) -> ClientState:
         weights = model.init(seed)
-        target = model.target_model.part_of(weights) if has_target else Weights((), ())
-        return ClientState(tf.constant(0, tf.int64), weights, target)
+        return ClientState(tf.constant(0, tf.int64), weights, training.first_target(weights))
 
-    train = _build_train(task, encoder, initial_client_state, kernel_type)
+    train = _build_train(task, training, encoder, initial_client_state, kernel_type)
     _, kernel, rad, _, _ = (placed.member for placed in train.type_signature.parameter)
     sent = train.type_signature.result.representations.member
     shares = bool(encoder.hyperparameters.mu)

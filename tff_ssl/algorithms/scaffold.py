@@ -38,7 +38,6 @@ import tensorflow_federated as tff
 from tff_ssl.bounds import bounded
 from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
@@ -97,34 +96,30 @@ def initial_server_model(model: DualEncoder, seed: int) -> ServerModel:
     return ServerModel(model.init(seed), initial_client_state(model, seed).control)
 
 
-@dataclasses.dataclass(frozen=True)
-class ScaffoldClient:
-    """The client's part of the round; the learning rate is eta_l."""
-
-    model: DualEncoder
-    has_target: bool
-    training: LocalTraining
-    learning_rate: float
-
-    def work(
-        self, server: ServerModel, round_number: tf.Tensor, state: ClientState, examples: Any
-    ) -> ClientOutput:
-        """Trains with the corrected gradients, and updates the control variate."""
-        batch = read_all(examples)
-        samples = tf.shape(batch["example_id"])[0]
-        x, c, c_i = Weights(*server.weights), tuple(server.control), tuple(state.control)
-        target = self.model.target_model.part_of(x) if self.has_target else Weights((), ())
-        correction = tf.nest.map_structure(tf.subtract, c, c_i)
-        trained = self.training.train(x, target, round_number, batch, correction=correction)
-        y = trained.weights
-        distance = tf.cast(self.training.steps(samples), tf.float32) * self.learning_rate
-        # c_i+ - c_i = (x - y) / (K eta_l) - c.
-        delta = tf.nest.map_structure(
-            lambda x, y, c: (x - y) / distance - c, tuple(x.trainable), y.trainable, c
-        )
-        new_state = ClientState(tf.nest.map_structure(tf.add, c_i, delta))
-        updates = [(Sent(y, delta), self.training.client_weight(samples))]
-        return output_if_finite(updates, new_state, state, trained, samples, {})
+def client_work(
+    training: LocalTraining,
+    learning_rate: float,
+    server: ServerModel,
+    round_number: tf.Tensor,
+    state: ClientState,
+    examples: Any,
+) -> ClientOutput:
+    """Trains with the corrected gradients of rate eta_l, and updates the control variate."""
+    batch = read_all(examples)
+    samples = tf.shape(batch["example_id"])[0]
+    x, c, c_i = Weights(*server.weights), tuple(server.control), tuple(state.control)
+    correction = tf.nest.map_structure(tf.subtract, c, c_i)
+    target = training.first_target(x)
+    trained = training.train(x, target, round_number, batch, correction=correction)
+    y = trained.weights
+    distance = tf.cast(training.steps(samples), tf.float32) * learning_rate
+    # c_i+ - c_i = (x - y) / (K eta_l) - c.
+    delta = tf.nest.map_structure(
+        lambda x, y, c: (x - y) / distance - c, tuple(x.trainable), y.trainable, c
+    )
+    new_state = ClientState(tf.nest.map_structure(tf.add, c_i, delta))
+    updates = [(Sent(y, delta), training.client_weight(samples))]
+    return output_if_finite(updates, new_state, state, trained, samples, {})
 
 
 def server_update(
@@ -155,14 +150,13 @@ def build_scaffold(
 ) -> StatefulClients:
     """Builds SCAFFOLD's round; the aggregator of both means is `MeanFactory` by default."""
     values = hyperparameters or ScaffoldHyperparameters()
-    model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
-    training = build_local_training(task, values, keeps_target=has_target)
-    client = ScaffoldClient(model, has_target, training, values.client_learning_rate)
+    model = one_tower(task.model)
+    training = build_local_training(task, values, keeps_target=True)
     update = functools.partial(server_update, values.server_learning_rate, task.participation)
     return build_stateful_clients(
         initial_model=functools.partial(initial_server_model, model),
         initial_client_state=functools.partial(initial_client_state, model),
-        client_work=client.work,
+        client_work=functools.partial(client_work, training, values.client_learning_rate),
         server_update=update,
         element_type=task.element_type,
         global_weights=lambda server: Weights(*server.weights),

@@ -46,16 +46,12 @@ def feature_map(features: np.ndarray, seed: int, steps: int = 1000) -> FeatureMa
     # scikit-learn divides by the total variance, which may be zero.
     with threadpool_limits(1), np.errstate(invalid="ignore"):
         reduced = pca.fit_transform(features)
-        start = _initial_points(reduced)
+        # The first two components, scaled down as t-SNE's first steps need them.
+        start = np.zeros((len(reduced), 2), np.float32)
+        start[:, : reduced.shape[1]] = reduced[:, :2]
+        start = start * np.float32(1e-4) / max(float(np.std(start[:, 0])), 1e-12)
         tsne = TSNE(2, perplexity=perplexity, init=start, random_state=seed, max_iter=steps)
         points = tsne.fit_transform(reduced)
     total = features.var(0).sum()
     explained = float(reduced.var(0).sum() / total) if total else 0.0
     return FeatureMap(points, pca.n_components_, explained)
-
-
-def _initial_points(reduced: np.ndarray) -> np.ndarray:
-    """The first two components [n, 2], scaled down as t-SNE's first steps need them."""
-    points = np.zeros((len(reduced), 2), np.float32)
-    points[:, : reduced.shape[1]] = reduced[:, :2]
-    return points * np.float32(1e-4) / max(float(np.std(points[:, 0])), 1e-12)

@@ -65,18 +65,13 @@ def erdos_renyi(
 def cycle(num_clients: int) -> nx.Graph:
     """A ring; two clients have a single link."""
     _check_size(num_clients)
-    graph = nx.path_graph(num_clients)
-    if num_clients > 2:
-        graph.add_edge(num_clients - 1, 0)
-    return nx.freeze(graph)
+    return nx.freeze(nx.cycle_graph(num_clients) if num_clients > 1 else nx.empty_graph(1))
 
 
 def tree(num_clients: int) -> nx.Graph:
     """A binary tree, filled level by level: the parent of client k is client (k - 1) // 2."""
     _check_size(num_clients)
-    graph = nx.empty_graph(num_clients)
-    graph.add_edges_from((k, (k - 1) // 2) for k in range(1, num_clients))
-    return nx.freeze(graph)
+    return nx.freeze(nx.full_rary_tree(2, num_clients))
 
 
 def star(num_clients: int) -> nx.Graph:

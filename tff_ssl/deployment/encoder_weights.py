@@ -32,7 +32,7 @@ import tensorflow as tf
 
 from tff_ssl import whole_files
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.models import pure_graphs
+from tff_ssl.models import layers, pure_graphs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.layers import ParameterSpec
 from tff_ssl.models.pure_graphs import GraphNetwork, PureGraph
@@ -142,8 +142,8 @@ def _read_own(
     """An encoder of one's own for images of this shape."""
     own = description["own"]
     with archive.open("graph.npy") as file:
-        content = _bytes(file, "graph", _LARGEST_GRAPH)
-    graph_def = tf.compat.v1.GraphDef.FromString(content)
+        content = _array(file, "graph", "|u1", (None,), _LARGEST_GRAPH)
+    graph_def = tf.compat.v1.GraphDef.FromString(content.tobytes())
     pure_graphs.check_operations(graph_def)
     specs = [
         ParameterSpec(str(name), tuple(int(n) for n in shape), "", bool(trainable))
@@ -157,15 +157,7 @@ def _read_own(
 
 def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
     """The names of weights; those of two towers are numbered."""
-    return number_repeated([spec.name for spec in specs])
-
-
-def number_repeated(names: Sequence[str]) -> tuple[str, ...]:
-    """The names; those that occur more than once are followed by ` #1`, ` #2`, ..."""
-    return tuple(
-        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
-        for i, name in enumerate(names)
-    )
+    return layers.number_repeated([spec.name for spec in specs])
 
 
 def _model_shape(image_shape: tuple[int, int, int], view_size: int | None) -> tuple[int, int, int]:
@@ -176,7 +168,7 @@ def _model_shape(image_shape: tuple[int, int, int], view_size: int | None) -> tu
 
 def _read(archive: zipfile.ZipFile) -> StoredEncoder:
     with archive.open("description.npy") as file:
-        text = str(_array(file, "description", None, _LARGEST_DESCRIPTION))
+        text = str(_array(file, "description", "U", (), _LARGEST_DESCRIPTION))
     description = json.loads(text)
     if not isinstance(description, dict) or description.get("format") != _FORMAT:
         raise ValueError(f"its description is not that of a {_FORMAT}")
@@ -226,35 +218,28 @@ def _arrays(
     arrays = []
     for name, spec in zip(unique_names(specs), specs, strict=True):
         with archive.open(f"weights/{name}.npy") as file:
-            arrays.append(_array(file, name, spec.shape))
+            arrays.append(_array(file, name, "<f4", spec.shape))
     return tuple(arrays)
 
 
 def _array(
-    file: IO[bytes], name: str, shape: tuple[int, ...] | None, largest: int = 0
+    file: IO[bytes], name: str, kind: str, shape: tuple[int | None, ...], largest: int | None = None
 ) -> npt.NDArray[Any]:
-    """Reads an array (a text if `shape` is None), after a check of its header."""
+    """Reads an array, after a check of its header.
+
+    Its type is `kind`, such as `<f4`, or `U` for a text; a shape of (None,) is any number of
+    values. It has at most the largest number of bytes, if there is one.
+    """
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name}: another version of NumPy's format than 1.0")
     # NumPy refuses headers above 10,000 bytes.
     actual, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-    if shape is None:
-        if dtype.kind != "U" or actual != () or dtype.itemsize > largest:
-            raise ValueError(f"{name}: {dtype} {actual}, not a text of bounded length")
-    elif dtype != np.dtype("<f4") or actual != shape:
-        raise ValueError(f"{name}: {dtype} {actual}, not float32 {shape}")
     count = int(np.prod(actual, dtype=np.int64))
-    values = file.read(count * dtype.itemsize)
+    size = count * dtype.itemsize
+    fits = len(actual) == 1 if shape == (None,) else actual == shape
+    if kind not in (dtype.str, dtype.kind) or not fits or (largest and size > largest):
+        raise ValueError(f"{name}: {dtype} {actual}, not {kind} {shape} of bounded length")
+    values = file.read(size)
     if file.read(1):  # The checksum is compared at the end of the member.
         raise ValueError(f"{name}: more bytes than its shape has")
     return np.frombuffer(values, dtype, count).reshape(actual, order="F" if fortran_order else "C")
-
-
-def _bytes(file: IO[bytes], name: str, largest: int) -> bytes:
-    """Reads an array of bytes, after a check of its header."""
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError(f"{name}: another version of NumPy's format than 1.0")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype != np.uint8 or len(shape) != 1 or shape[0] > largest:
-        raise ValueError(f"{name}: {dtype} {shape}, not bytes of bounded length")
-    return file.read(shape[0])

@@ -15,6 +15,7 @@ from tff_ssl import whole_files
 from tff_ssl.deployment import encoder_weights
 from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models import layers
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import augmentation
@@ -122,7 +123,7 @@ class LoadedEncoder:
 
 
 def _unique_names(variables: Sequence[tf.Variable]) -> tuple[str, ...]:
-    return encoder_weights.number_repeated([v.name.removesuffix(":0") for v in variables])
+    return layers.number_repeated([v.name.removesuffix(":0") for v in variables])
 
 
 def load_encoder(path: str | os.PathLike[str], run_graph: bool = False) -> LoadedEncoder:

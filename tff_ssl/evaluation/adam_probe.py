@@ -13,7 +13,6 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation.batches import permuted_batches
 from tff_ssl.evaluation.classifier_training import trained_scores
 from tff_ssl.evaluation.scaling import ProbeSets
 
@@ -41,7 +40,7 @@ def adam_probe(
     config = config or AdamProbeConfig()
     count, size = sets.train_features.shape
     steps = -(-config.epochs * count // min(config.batch_size, count))
-    examples = permuted_batches(
+    examples = labelling.permuted_batches(
         np.arange(count), steps, config.batch_size, np.random.default_rng(seed)
     )
     kernel = np.zeros((size, len(np.unique(sets.train_labels))))

@@ -13,9 +13,8 @@ import tensorflow as tf
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import features
-from tff_ssl.evaluation.batches import permuted_batches
 from tff_ssl.evaluation.cases import Cases, sum_over_images
-from tff_ssl.evaluation.labels import Scores, score
+from tff_ssl.evaluation.labels import Scores, permuted_batches, score
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.views import augmentation
 from tff_ssl.views.policies import ViewPolicy

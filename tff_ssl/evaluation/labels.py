@@ -1,4 +1,4 @@
-"""Draws of labelled examples for evaluation, and scores of predicted classes."""
+"""Draws of labelled examples, their order in training steps, and scores of predicted classes."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -106,6 +106,19 @@ def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.
             unexhausted = rng.choice(unexhausted, size=rest, replace=False)
         counts[unexhausted] += 1
     return counts
+
+
+def permuted_batches(
+    examples: np.ndarray, steps: int, batch_size: int, rng: np.random.Generator
+) -> np.ndarray:
+    """The examples of each step, integers [steps, min(batch_size, n)].
+
+    Independent permutations of all n >= 1 examples are cut into batches.
+    """
+    batch_size = min(batch_size, len(examples))
+    epochs = -(-steps * batch_size // len(examples))
+    order = np.concatenate([rng.permutation(examples) for _ in range(epochs)])
+    return order[: steps * batch_size].reshape(steps, batch_size)
 
 
 def labelled_examples(

@@ -12,7 +12,6 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation.batches import permuted_batches
 from tff_ssl.evaluation.classifier_training import trained_scores
 from tff_ssl.evaluation.scaling import ProbeSets
 
@@ -74,6 +73,6 @@ def lars_probe(
     rng = np.random.default_rng(seed)
     count, size = sets.train_features.shape
     kernel = rng.normal(0.0, config.initial_stddev, (size, len(np.unique(sets.train_labels))))
-    examples = permuted_batches(np.arange(count), config.steps, config.batch_size, rng)
+    examples = labelling.permuted_batches(np.arange(count), config.steps, config.batch_size, rng)
     example_variants = rng.integers(len(variants), size=examples.shape, dtype=np.int32)
     return trained_scores(sets, config, kernel, np.stack(variants), examples, example_variants)

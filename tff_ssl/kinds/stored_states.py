@@ -1,8 +1,11 @@
 """The part of a simulation that keeps the clients' states in files between rounds."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
 
 from tff_ssl.simulation import metrics_log
 from tff_ssl.simulation.cohort import Cohort
@@ -42,3 +45,26 @@ class StoredStatesSimulation(Simulation):
     def on_checkpoint(self, state: Any) -> None:
         self._kept = [*self._kept[-1:], state.versions]
         self.keep_also([])
+
+
+def with_state_files(
+    states: ClientStates,
+    group_data: tff.Computation,
+    server_type: tff.Type,
+    work: Callable[[tff.Value, tff.Value, tff.Value], tuple[tff.Value, tuple[tff.Value, ...]]],
+) -> tff.Computation:
+    """Composes work with files of states: (server, paths to read, paths to write, indices).
+
+    `work` gets the server's value, and states and examples of the clients; it gives their new
+    states, and the results of the computation, which are followed by the numbers of bytes written.
+    """
+    paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
+    indices_type = tff.types.FederatedType(group_data.type_signature.parameter, tff.CLIENTS)
+
+    @tff.federated_computation(server_type, paths_type, paths_type, indices_type)
+    def run(server, to_read, to_write, indices):
+        old_states = tff.federated_map(states.read, to_read)
+        new_states, results = work(server, old_states, tff.federated_map(group_data, indices))
+        return *results, tff.federated_map(states.write, (to_write, new_states))
+
+    return run

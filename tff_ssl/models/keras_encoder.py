@@ -13,7 +13,7 @@ from unittest import mock
 import tensorflow as tf
 
 from tff_ssl.models import pure_graphs
-from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.models.layers import ParameterSpec, number_repeated
 from tff_ssl.models.pure_graphs import GraphNetwork, PureGraph
 
 BatchNorm = Literal["frozen", "local", "global"]
@@ -97,17 +97,15 @@ class _KerasGraphs:
         found = [
             (variable, _spec(variable, id(variable) in trained, id(variable) in local))
             for variable in kept
-            if variable.dtype == tf.float32 or not _is_random_state(variable)
+            # Whole numbers that are not trained are the states of random numbers.
+            if not variable.dtype.is_integer or variable.trainable
         ]
-        names = [spec.name for _, spec in found]
-        for index, (variable, spec) in enumerate(found):
-            if names.count(spec.name) > 1:
-                number = names[: index + 1].count(spec.name)
-                found[index] = (variable, spec._replace(name=f"{spec.name} #{number}"))
+        names = number_repeated([spec.name for _, spec in found])
+        pairs = [(v, spec._replace(name=n)) for (v, spec), n in zip(found, names, strict=True)]
         # The trained ones first, as in `Weights`.
-        found.sort(key=lambda pair: not pair[1].trainable)
-        self.variables = [variable for variable, _ in found]
-        self.specs = [spec for _, spec in found]
+        pairs.sort(key=lambda pair: not pair[1].trainable)
+        self.variables = [variable for variable, _ in pairs]
+        self.specs = [spec for _, spec in pairs]
 
     def trace(self, image_shape: tuple[int, ...], training: bool) -> PureGraph:
         """The graph for images of a shape."""
@@ -138,10 +136,6 @@ def _spec(variable: tf.Variable, trainable: bool, is_local: bool) -> ParameterSp
     if variable.dtype != tf.float32:
         raise ValueError(f"weight {name} is {variable.dtype.name}, not float32")
     return ParameterSpec(name, tuple(variable.shape), "", trainable, is_local)
-
-
-def _is_random_state(variable: tf.Variable) -> bool:
-    return variable.dtype.is_integer and not variable.trainable
 
 
 def _batch_norm_class() -> Any:

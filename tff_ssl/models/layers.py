@@ -31,6 +31,14 @@ class ParameterSpec(NamedTuple):
     batch_norm: bool = False
 
 
+def number_repeated(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of weights; those that occur more than once are followed by ` #1`, ` #2`, ..."""
+    return tuple(
+        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
+        for i, name in enumerate(names)
+    )
+
+
 @dataclasses.dataclass(eq=False)
 class Parameters:
     """A network's access to its weights."""

@@ -88,11 +88,6 @@ class Objective:
     #: Names of the hyperparameters that not all objectives use.
     hyperparameters: tuple[str, ...] = ()
 
-    @property
-    def needs_third_images(self) -> bool:
-        """Whether a batch of local training needs `Batch.x3`."""
-        return self.others or self.third_view
-
 
 def _on_projections(
     loss: Callable[[tf.Tensor, tf.Tensor, Segments, ObjectiveHyperparameters], tf.Tensor],

@@ -114,7 +114,8 @@ def draw_table(table: Table, values: TableValues, styles: Styles) -> bytes | Non
     published = {
         row: [
             (float(figure) if isinstance(figure, (int, float)) else math.nan, 0.0)
-            for figure in _expand(figures, len(table.columns))
+            # The only figure of a row holds for all columns.
+            for figure in (figures if len(figures) > 1 else list(figures) * len(table.columns))
         ]
         for row, figures in table.published.items()
     }
@@ -170,11 +171,6 @@ def _make_logarithmic(axes: Axes) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=steps))
     axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _expand(figures: Sequence[float | str | None], columns: int) -> Sequence[float | str | None]:
-    """Repeats the only figure of a row, which holds for all columns."""
-    return list(figures) * columns if len(figures) == 1 else figures
 
 
 def _any_known(points: Sequence[tuple[float, float]]) -> bool:

@@ -21,7 +21,6 @@ from typing import Any
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import checked_files
 
-# Columns of metrics.csv with costs of a round; the first two only without a server.
 # Forms of entries of a result that pages read, if it has them.
 _SCORES = dict.fromkeys(
     ("accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std"), float
@@ -34,6 +33,7 @@ _FORMS = {
     **_SCORES, **_COUNTS, "baselines": {str: {"accuracy": float}},
     "class_accuracies": {str: (float, None)},
 }  # fmt: skip
+# Columns of metrics.csv with costs of a round; the first two only without a server.
 COSTS = ("simulated_time", "examples_trained", "bytes")
 IDENTITY = "experiment.json"  # File that identifies the reproduction in a folder of runs.
 SUMMARY = "done.json"  # File in the folder of a run that is done.

@@ -143,7 +143,9 @@ class RayNodes:
         done: dict[int, Partial] = {}
         lost_nodes = [0] * len(slices)
         failure: ClientFailedError | None = None
-        self._reset_ping_times()
+        for node in self._nodes:
+            if node.ping is not None:  # Answers are not collected between rounds.
+                node.pinged = time.monotonic()
         try:
             # Even after a client's failure, nodes are busy until their current slices end.
             while waiting or any(node.task is not None for node in self._nodes):
@@ -334,12 +336,6 @@ class RayNodes:
             self._ray.kill(node.actor)
         self._machines_queried = -_MACHINES_SECONDS  # The machine may have left.
         self._start(node)
-
-    def _reset_ping_times(self) -> None:
-        """Restarts the clocks of unanswered pings, as answers are not collected between rounds."""
-        for node in self._nodes:
-            if node.ping is not None:
-                node.pinged = time.monotonic()
 
 
 class _NoAnswerError(Exception):

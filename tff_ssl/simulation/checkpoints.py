@@ -20,6 +20,7 @@ from tff_ssl import whole_files
 PREFIX = "round_"
 _SUFFIX = ".npz"
 _DAMAGED = ".damaged"
+_KEPT = 2  # Newest versions.
 _VERSION = "version"  # Name of the array with the number of the round.
 _DIGEST_OF = "digest of "  # Start of the names of digests.
 
@@ -27,10 +28,9 @@ _DIGEST_OF = "digest of "  # Start of the names of digests.
 class Checkpoints:
     """The checkpoints in a folder; a state is a dict of arrays, such as the result of `pack`."""
 
-    def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
-        """Sets the folder, which `save` makes, and how many of the newest versions to keep."""
+    def __init__(self, folder: str | os.PathLike[str]):
+        """Sets the folder, which `save` makes."""
         self.folder = pathlib.Path(folder)
-        self._keep = keep
 
     def versions(self) -> list[int]:
         """The rounds of the checkpoints, ascending."""
@@ -65,7 +65,7 @@ class Checkpoints:
         version: int,
         digests: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Writes or replaces a version, and deletes old versions.
+        """Writes or replaces a version, and deletes all but the two newest.
 
         Args:
           digests: Hashes of other files of the run at this moment, by what they are of.
@@ -79,7 +79,7 @@ class Checkpoints:
         of_files = {f"{_DIGEST_OF}{name}": np.array(text) for name, text in digests.items()}
         np.savez(content, **state, **of_files, **{_VERSION: np.int64(version)})
         whole_files.write(self.path(version), content.getbuffer(), private=True)
-        for old in self.versions()[: -self._keep]:
+        for old in self.versions()[:-_KEPT]:
             self.path(old).unlink()
 
     def path(self, version: int) -> pathlib.Path:

@@ -53,39 +53,24 @@ class ClientLog:
                 writer.writerow([round_number + 1, client, *scalars])
 
 
-class TableDigest:
-    """A hash of the rows of a run's CSV file, which is read on as the file grows."""
+def digest(path: pathlib.Path, last_round: int) -> str:
+    """A hash, in hexadecimal, of the whole rows of a run's CSV file up to a round.
 
-    def __init__(self, path: pathlib.Path):
-        self._path = path
-        self._header: list[str] = []
-        self._end = 0  # Bytes of the file that are hashed.
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def up_to(self, last_round: int) -> str:
-        """The hash, in hexadecimal, of the whole rows of rounds up to one not before the last call.
-
-        Empty cells do not count, because a later round may add a column. The file is then on the
-        disk.
-        """
-        if not self._path.exists():
-            return self._hash.hexdigest()
-        whole_files.sync(self._path)
-        with open(self._path, "rb") as file:
+    Empty cells do not count, because a later round may add a column. The file is then on the disk.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    if path.exists():
+        whole_files.sync(path)
+        with open(path, "rb") as file:
             header = _cells(file.readline())
-            if header != self._header:
-                self._header, self._end = header, file.tell()
-                self._hash = hashlib.blake2b(digest_size=16)
-            file.seek(self._end)
             for line in file:
                 cells = _cells(line)
                 if cells and len(cells) == len(header) and cells[0].isdecimal():
                     if int(cells[0]) > last_round:
                         break
                     named = [cell for cell in zip(header, cells, strict=True) if cell[1]]
-                    self._hash.update(repr(named).encode(errors="surrogateescape"))
-                self._end += len(line)
-        return self._hash.hexdigest()
+                    content.update(repr(named).encode(errors="surrogateescape"))
+    return content.hexdigest()
 
 
 def _cells(line: bytes) -> list[str]:

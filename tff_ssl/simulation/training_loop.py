@@ -21,7 +21,7 @@ from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import Checkpoints
-from tff_ssl.simulation.metrics_log import PUT_BACK, TableDigest, trim_metrics, whole_rows
+from tff_ssl.simulation.metrics_log import PUT_BACK, digest, trim_metrics, whole_rows
 from tff_ssl.simulation.packing import is_finite, pack, unpack
 from tff_ssl.simulation.progress import Progress
 
@@ -97,11 +97,16 @@ class TrainingLoop:
         """
         initial = simulation.initialize(seed)
         with _interrupts_delayed():
-            restored, done = self._restore(initial)
+            restored, done, damaged = _readable(self._checkpoints, initial)
+            for version in damaged:
+                self._checkpoints.set_aside(version)
         state = restored[-1] if restored else initial
         self._check_unchanged(done)
         with _writing(self.output_dir, done):
-            self._clean_up()
+            # A killed run may have left files half-written.
+            whole_files.remove_unfinished(self.output_dir)
+            for file in self.output_dir.glob("metrics.csv_temp*"):
+                file.unlink()
             trim_metrics(self._metrics_path, done)
             simulation.on_start(restored, done)
             del restored  # The state of an earlier checkpoint is large.
@@ -109,7 +114,7 @@ class TrainingLoop:
                 tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
                 tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
             ]
-        saved, files = done, self._files()
+        saved = done
         progress = Progress(done, self.rounds)
         try:
             while done < self.rounds:
@@ -122,7 +127,7 @@ class TrainingLoop:
                     state, done = next_state, done + 1
                     progress.show(done, metrics)
                     if packed is not None:
-                        self._save(simulation, state, packed, done, saved, files)
+                        self._save(simulation, state, packed, done, saved)
                         saved = done
         except KeyboardInterrupt:
             with _interrupts_delayed():
@@ -132,7 +137,7 @@ class TrainingLoop:
                 # Deletes the row of a round that was stopped before it was counted.
                 trim_metrics(self._metrics_path, last)
                 if last > saved:
-                    self._save(simulation, state, packed, last, saved, files)
+                    self._save(simulation, state, packed, last, saved)
             kept = "the checkpoint is saved" if last else "there is nothing to save yet"
             if diverged:
                 kept = f"its state is not finite, so that --resume continues after round {last}"
@@ -173,24 +178,15 @@ class TrainingLoop:
         return Checkpoints(self.output_dir / "checkpoints")
 
     def _save(
-        self,
-        simulation: Simulation,
-        state: Any,
-        packed: _Packed,
-        done: int,
-        saved: int,
-        files: Sequence[TableDigest],
+        self, simulation: Simulation, state: Any, packed: _Packed, done: int, saved: int
     ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
-            self._checkpoints.save(packed, done, self._digests(files, done))
+            self._checkpoints.save(packed, done, self._digests(done))
             simulation.on_checkpoint(state)
 
-    def _files(self) -> list[TableDigest]:
-        return [TableDigest(self.output_dir / name) for name in _TABLES]
-
-    def _digests(self, files: Sequence[TableDigest], done: int) -> dict[str, str]:
+    def _digests(self, done: int) -> dict[str, str]:
         """What a checkpoint says of the run's other files, by their names."""
-        tables = {name: table.up_to(done) for name, table in zip(_TABLES, files, strict=True)}
+        tables = {name: digest(self.output_dir / name, done) for name in _TABLES}
         return {_CONFIGURATION: self.configuration, **tables}
 
     def _check_unchanged(self, done: int) -> None:
@@ -206,29 +202,12 @@ class TrainingLoop:
             )
             return
         whole_rows(self._metrics_path, done)
-        now = self._digests(self._files(), done)
-        for name, digest in now.items():
-            if before.get(name) != digest:
+        for name, now in self._digests(done).items():
+            if before.get(name) != now:
                 raise TrainingError(
                     f"{self.output_dir / name} differs from what it was at the checkpoint of round "
                     f"{done}: {PUT_BACK}"
                 )
-
-    def _clean_up(self) -> None:
-        """Removes files that a killed run left half-written."""
-        whole_files.remove_unfinished(self.output_dir)
-        for file in self.output_dir.glob("metrics.csv_temp*"):
-            file.unlink()
-
-    def _restore(self, initial: Any) -> tuple[list[Any], int]:
-        """The states of the readable checkpoints, oldest first, and the round of the last one.
-
-        Damaged checkpoints after that one are set aside.
-        """
-        states, done, damaged = _readable(self._checkpoints, initial)
-        for version in damaged:
-            self._checkpoints.set_aside(version)
-        return states, done
 
 
 def last_state(output_dir: pathlib.Path, initial: Any) -> tuple[Any, int]:

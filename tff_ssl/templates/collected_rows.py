@@ -53,11 +53,6 @@ def check_population(task: Task, algorithm: str) -> int:
     return len(task.client_sizes)
 
 
-def collected_type(rows_type: tff.Type, clients: int) -> tff.types.TensorType:
-    """The type of the rows collected from `clients` clients."""
-    return tff.types.TensorType(np.float32, [clients, *rows_type.rows.shape])
-
-
 def collect(sent: tff.Value, clients: int) -> tff.Value:
     """Collects `ClientRows` at CLIENTS; for use in a `tff.federated_computation`.
 
@@ -67,7 +62,7 @@ def collect(sent: tff.Value, clients: int) -> tff.Value:
       The rows by client at SERVER, float32 [clients, r, d]; zeros where a client sent nothing.
     """
     sent_type = sent.type_signature.member
-    total_type = collected_type(sent_type, clients)
+    total_type = tff.types.TensorType(np.float32, [clients, *sent_type.rows.shape])
 
     @tff.tensorflow.computation(total_type, sent_type)
     def accumulate(total, one):

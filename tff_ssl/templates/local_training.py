@@ -223,6 +223,12 @@ class LocalTraining:
             )
         return gradient
 
+    def first_target(self, weights: Weights) -> Weights:
+        """The target network that starts as these weights; empty if the objective has none."""
+        if not self.objective.target:
+            return Weights((), ())
+        return self.model.target_model.part_of(weights)
+
     @property
     def passes(self) -> int:
         """Largest number of passes over the examples in a round; each has its own views."""
@@ -294,8 +300,8 @@ def build_local_training(
 ) -> LocalTraining:
     """Builds local training from the hyperparameters; see `LocalTraining`.
 
-    With `keeps_target`, clients move the target network while they train. By default, the optimizer
-    is that of the hyperparameters, and the objective that of the task.
+    With `keeps_target`, clients move the target network, if there is one, while they train. By
+    default, the optimizer is that of the hyperparameters, and the objective that of the task.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.

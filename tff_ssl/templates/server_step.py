@@ -1,11 +1,17 @@
-"""The server's step: an optimizer that takes the clients' mean update as its gradient."""
+"""The server's step, an optimizer that takes the mean update as its gradient, and its clock."""
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.templates import non_finite
+
+
+@tff.tensorflow.computation(np.int64)
+def next_round_number(round_number):
+    return round_number + 1
 
 
 class _TracedAsWritten(tff.learning.optimizers.Optimizer):

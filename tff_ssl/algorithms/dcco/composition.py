@@ -5,29 +5,23 @@ second, clients train with this mean and send model deltas.
 """
 
 import collections
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import client
 from tff_ssl.algorithms.dcco.parts import (
     DCCOParts,
-    build_centre,
-    build_round_metrics,
     centre,
     loss_and_spread,
     round_metrics,
-    with_client_work,
 )
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_step import server_step
+from tff_ssl.templates.server_step import next_round_number, server_step
 from tff_ssl.templates.stages import Mean, Stage, Upload
 
 # (state, weights, examples) -> a result at the server; for use in a `tff.federated_computation`.
@@ -58,12 +52,8 @@ def with_first_reference(
     @tff.tensorflow.computation(state_type, parts.weights_type)
     def set_model_weights(state, weights):
         reference = client.first_reference(parts, weights)
-        return tff.learning.templates.LearningAlgorithmState(
-            weights,
-            state.distributor,
-            replace(state.client_work, reference),
-            state.aggregator,
-            state.finalizer,
+        return state._replace(
+            global_model_weights=weights, client_work=replace(state.client_work, reference)
         )
 
     @tff.federated_computation
@@ -86,7 +76,6 @@ class CohortRule(NamedTuple):
 
     name: str  #: What it is.
     first: Any  #: The value before the first round; of every round, if nothing is counted.
-    type: Any  #: Its TFF type.
     #: A client's weight in stage 1 -> its contributions to sums over the clients, int64 by name;
     #: None if nothing is counted.
     counted: Callable[[Any], Mapping[str, Any]] | None = None
@@ -115,14 +104,6 @@ def keep_finite(statistics: Any) -> Any:
     return with_means(finite, Means(statistics.f, statistics.g))
 
 
-def _on_client(function: Callable[..., Any], parts: DCCOParts, *types: Any) -> tff.Computation:
-    """A client's stage as a computation: (weights, round number, what it received, examples)."""
-    graph = tf.function(functools.partial(function, parts), autograph=False)
-    return tff.tensorflow.computation(
-        graph, parts.weights_type, np.int64, *types, parts.examples_type
-    )
-
-
 def _cohort_at_server(
     parts: DCCOParts, rule: CohortRule, before: tff.Value, weights: tff.Value
 ) -> tff.Value:
@@ -140,8 +121,8 @@ def _cohort_at_server(
 
 def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
     """Stage 1: (state, weights, examples) -> state with the cohort's statistics."""
-    local_statistics = _on_client(stages.local_statistics, parts, parts.reference_type)
-    centre = build_centre(parts)
+    local_statistics = parts.on_client(stages.local_statistics, parts.reference_type)
+    centred = parts.on_server(centre, parts.statistics_type, parts.reference_type)
     means_of = tff.tensorflow.computation(lambda s: Means(s.f, s.g), parts.statistics_type)
 
     def aggregate_statistics(state, weights, client_data):
@@ -152,17 +133,17 @@ def _build_statistics_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
             state.statistics_aggregator, local.statistics, local.weight
         )
         cohort = _cohort_at_server(parts, stages.cohort, state.cohort, local.weight)
-        statistics = tff.federated_map(centre, (mean.result, reference))
+        statistics = tff.federated_map(centred, (mean.result, reference))
         new_state = ClientWorkState(state.round_number, mean.state, statistics, cohort)
         return tff.federated_zip(new_state)
 
     return aggregate_statistics
 
 
-def _build_update_stage(parts: DCCOParts, stages: TwoStages) -> _Stage:
+def _build_update_stage(parts: DCCOParts, stages: TwoStages, cohort_type: tff.Type) -> _Stage:
     """Stage 2: (state, weights, examples) -> `MeasuredProcessOutput` with the model deltas."""
-    local_update = _on_client(stages.local_update, parts, parts.statistics_type, stages.cohort.type)
-    metrics_of_round = build_round_metrics(parts)
+    local_update = parts.on_client(stages.local_update, parts.statistics_type, cohort_type)
+    metrics_of_round = parts.on_server(round_metrics, parts.statistics_type, np.int64, np.int64)
     kept = tff.tensorflow.computation(keep_finite, parts.statistics_type)
 
     def update_locally(state, weights, client_data):
@@ -242,19 +223,19 @@ def _build_statistics_round(
     parts: DCCOParts, process: tff.learning.templates.LearningProcess, aggregate_statistics: _Stage
 ) -> tff.learning.templates.LearningProcess:
     """The first stage alone, whose `next` stores the cohort's statistics in the state."""
-    metrics_of_statistics = tff.tensorflow.computation(
-        functools.partial(loss_and_spread, parts), parts.statistics_type
+    metrics_of_statistics = parts.on_server(loss_and_spread, parts.statistics_type)
+    state_type = process.initialize.type_signature.result.member
+    with_work = tff.tensorflow.computation(
+        lambda state, work: state._replace(client_work=work), state_type, state_type.client_work
     )
 
-    @tff.federated_computation(
-        process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
-    )
+    @tff.federated_computation(process.next.type_signature.parameter)
     def next_statistics(state, client_data):
         weights = tff.federated_broadcast(state.global_model_weights)
-        client_work = aggregate_statistics(state.client_work, weights, client_data)
+        work = aggregate_statistics(state.client_work, weights, client_data)
         return tff.learning.templates.LearningProcessOutput(
-            with_client_work(state, client_work),
-            tff.federated_map(metrics_of_statistics, client_work.statistics),
+            tff.federated_map(with_work, (state, work)),
+            tff.federated_map(metrics_of_statistics, work.statistics),
         )
 
     return tff.learning.templates.LearningProcess(
@@ -272,30 +253,15 @@ def compose_two_stages(
     For `with_group_size`, see `StatelessClients`; `parts` are task, means and server step.
     """
     first_cohort = tff.tensorflow.computation(lambda: stages.cohort.first)
-
-    @tff.federated_computation
-    def initialize():
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(parts.no_statistics, tff.SERVER),
-                tff.federated_eval(first_cohort, tff.SERVER),
-            )
-        )
-
+    initialize = parts.initial_work(ClientWorkState, parts.no_statistics, first_cohort)
     aggregate_statistics = _build_statistics_stage(parts, stages)
-    update_locally = _build_update_stage(parts, stages)
+    update_locally = _build_update_stage(parts, stages, first_cohort.type_signature.result)
     received = (parts.at_clients(t) for t in (parts.weights_type, parts.examples_type))
     work_type = (initialize.type_signature.result, *received)
 
     @tff.federated_computation(*work_type)
     def next_both(state, weights, client_data):
         state = aggregate_statistics(state, weights, client_data)
-        return update_locally(state, weights, client_data)
-
-    @tff.federated_computation(*work_type)
-    def next_update(state, weights, client_data):
         return update_locally(state, weights, client_data)
 
     def composed(next_work: tff.Computation) -> tff.learning.templates.LearningProcess:
@@ -322,7 +288,7 @@ def compose_two_stages(
         uploads=(parts.statistics_type, parts.weights_type.trainable),
         compose_stages=lambda: {
             "statistics": _build_statistics_round(parts, process, aggregate_statistics),
-            "update": composed(next_update),
+            "update": composed(tff.federated_computation(update_locally, *work_type)),
         },
         with_group_size=with_group_size,
         plain_stages=_plain_stages(parts, stages),

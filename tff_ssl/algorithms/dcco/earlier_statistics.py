@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco.parts import DCCOParts
 from tff_ssl.losses.means import Means
@@ -29,11 +28,6 @@ class PairedStatistics(NamedTuple):
 
     current: Any
     before: Any
-
-
-def paired_type(statistics_type: tff.Type) -> tff.types.StructWithPythonType:
-    fields = [(name, statistics_type) for name in PairedStatistics._fields]
-    return tff.types.StructWithPythonType(fields, PairedStatistics)
 
 
 def initial_earlier(parts: DCCOParts) -> Earlier:
@@ -75,7 +69,10 @@ def moved_average(
     share = tf.where(earlier.round_number < 0, 0.0, 1.0)
     moves = _weighted_sum(share, current, -share, before)
     moved = _weighted_sum(m, _weighted_sum(1.0, average, 1.0, moves), 1 - m, current)
-    expected = _plausible(parts, _weighted_sum(1.0, moved, 1.0, moves))
+    # The nearest centred second moments that encodings can have, with means of zero.
+    zeros = {"f": tf.zeros_like(current.f), "g": tf.zeros_like(current.g)}
+    extrapolated = _weighted_sum(1.0, moved, 1.0, moves)._replace(**zeros)
+    expected = parts.loss.plausible(extrapolated)
     means = {"f": current.f, "g": current.g}
     is_finite, (moved, expected) = _keep_finite(
         (moved._replace(**means), expected._replace(**means)), (average, earlier.statistics)
@@ -96,9 +93,3 @@ def _keep_finite(new: Any, old: Any) -> tuple[tf.Tensor, Any]:
     """
     finite_values, is_finite = non_finite.zero_unless_finite(new)
     return is_finite, where(is_finite, finite_values, old)
-
-
-def _plausible(parts: DCCOParts, centred: Any) -> Any:
-    """The nearest centred second moments that encodings can have, with means of zero."""
-    zeros = tf.zeros_like(centred.f)
-    return parts.loss.plausible(centred._replace(f=zeros, g=zeros))

@@ -68,8 +68,6 @@ twice if it keeps nothing between the stages, and once otherwise.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,15 +81,12 @@ from tff_ssl.algorithms.dcco.parts import (
     DCCOHyperparameters,
     DCCOParts,
     build_parts,
-    build_round_metrics,
     centre,
     round_metrics,
-    with_client_work,
 )
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_step import server_step
+from tff_ssl.templates.server_step import next_round_number, server_step
 from tff_ssl.templates.stages import Mean, Stage, Upload
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import where
@@ -152,48 +147,20 @@ def averaged(
     return pair.current, average, earlier
 
 
-def _build_averaged(
-    parts: DCCOParts, work_type: tff.Type, mean_type: tff.Type
-) -> Callable[[tff.Value, tff.Value], tff.Value]:
-    """Builds `averaged` at the server: (state, the cohort's mean) -> the three results."""
-
-    @tff.tensorflow.computation(
-        work_type.round_number, work_type.average, work_type.earlier, mean_type
-    )
-    def computation(round_number, average, earlier, mean):
-        return averaged(parts, ClientWorkState(round_number, (), average, earlier), mean)
-
-    return lambda state, mean: tff.federated_map(
-        computation, (state.round_number, state.average, state.earlier, mean)
-    )
-
-
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
     """Builds `initialize` and `next` of a `ClientWorkProcess`."""
     initial_earlier = tff.tensorflow.computation(lambda: earlier_statistics.initial_earlier(parts))
-    local_round = tff.tensorflow.computation(
-        tf.function(functools.partial(one_stage_client.local_round, parts), autograph=False),
-        parts.weights_type, np.int64, initial_earlier.type_signature.result, parts.examples_type,
-    )  # fmt: skip
-    metrics_of_round = build_round_metrics(parts)
+    local_round = parts.on_client(
+        one_stage_client.local_round, initial_earlier.type_signature.result
+    )
+    metrics_of_round = parts.on_server(round_metrics, parts.statistics_type, np.int64, np.int64)
     no_average = parts.no_statistics
     if not parts.hyperparameters.moves_moments:
         no_average = tff.tensorflow.computation(lambda: ())
-
-    @tff.federated_computation
-    def initialize():
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(no_average, tff.SERVER),
-                tff.federated_eval(initial_earlier, tff.SERVER),
-            )
-        )
-
+    initialize = parts.initial_work(ClientWorkState, no_average, initial_earlier)
     work_type = initialize.type_signature.result
-    averaged_at_server = _build_averaged(
-        parts, work_type.member, local_round.type_signature.result.statistics
+    averaged_at_server = parts.on_server(
+        averaged, work_type.member, local_round.type_signature.result.statistics
     )
 
     @tff.federated_computation(
@@ -205,13 +172,13 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
-        results = averaged_at_server(state, mean.result)
+        statistics, average, earlier = tff.federated_map(averaged_at_server, (state, mean.result))
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),
-            mean.state, results[1], results[2],
+            mean.state, average, earlier,
         )  # fmt: skip
-        metrics = tff.federated_map(metrics_of_round, (results[0], *counts))
+        metrics = tff.federated_map(metrics_of_round, (statistics, *counts))
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(new_state), local.result, metrics
         )
@@ -228,28 +195,22 @@ def with_model(
 
 
 def _keep_weights(
-    parts: DCCOParts, process: tff.learning.templates.LearningProcess
+    process: tff.learning.templates.LearningProcess,
 ) -> tff.learning.templates.LearningProcess:
     """The round, in which the server also keeps the model to which the new statistics belong."""
-    earlier_type = process.initialize.type_signature.result.member.client_work.earlier
-    with_weights = tff.tensorflow.computation(
-        with_model, np.int64, earlier_type, parts.weights_type
-    )
+    state_type = process.initialize.type_signature.result.member
 
-    @tff.federated_computation(
-        process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
-    )
+    @tff.tensorflow.computation(state_type, state_type)
+    def with_weights(before, after):
+        work, number = after.client_work, before.client_work.round_number
+        earlier = with_model(number, work.earlier, before.global_model_weights)
+        return after._replace(client_work=work._replace(earlier=earlier))
+
+    @tff.federated_computation(process.next.type_signature.parameter)
     def next_round(state, client_data):
         output = process.next(state, client_data)
-        work = output.state.client_work
-        earlier = tff.federated_map(
-            with_weights, (state.client_work.round_number, work.earlier, state.global_model_weights)
-        )
-        client_work = tff.federated_zip(
-            ClientWorkState(work.round_number, work.statistics_aggregator, work.average, earlier)
-        )
         return tff.learning.templates.LearningProcessOutput(
-            with_client_work(output.state, client_work), output.metrics
+            tff.federated_map(with_weights, (state, output.state)), output.metrics
         )
 
     return tff.learning.templates.LearningProcess(
@@ -304,14 +265,14 @@ def build_dcco_one_stage(
     parts = build_parts(task, values, server_optimizer, statistics_aggregator, **arguments)
     sent = parts.statistics_type
     if values.moves_moments:
-        sent = earlier_statistics.paired_type(parts.statistics_type)
+        sent = tff.types.to_type(PairedStatistics(sent, sent))
         factory = statistics_aggregator or tff.aggregators.MeanFactory()
         paired_mean = factory.create(sent, tff.types.TensorType(np.float32))
         parts = dataclasses.replace(parts, statistics_mean=paired_mean)
     initialize, next_work = build_client_work(parts)
     process = parts.compose(initialize, next_work)
     if values.pairs_models:
-        process = _keep_weights(parts, process)
+        process = _keep_weights(process)
 
     def replace(work, reference):
         statistics = with_means(work.earlier.statistics, reference)

@@ -1,7 +1,6 @@
 """The work of a client of DCCO with one communication; `one_stage` derives its variants."""
 
 import collections
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -60,84 +59,34 @@ def _encode_with_both(
     return tf.gather(total / tf.reshape(clients.sizes, [-1, 1, 1]), clients.ids), before
 
 
-class _ClientWork(NamedTuple):
-    """What a client computes in a round, as a mean over micro-batches."""
-
-    examples: Any  #: Its examples, a struct of tensors [n, ...].
-    #: Batch of them -> statistics about the earlier means, and gradients.
-    statistics_and_gradient: Callable[[Any], Any]
-    #: Statistics at the earlier model; None in variants that do not encode with both.
-    before: Any = None
-
-
-def _encodings_and_gradient(
-    parts: DCCOParts, weights: Any, round_number: tf.Tensor, earlier: Earlier, batch: Any,
-    centre: Means | None = None,
-) -> tuple[tuple[tf.Tensor, tf.Tensor], Any]:  # fmt: skip
-    """The encodings of a batch, and the gradient of the loss of the earlier statistics."""
-    with tf.GradientTape() as tape:
-        tape.watch(weights.trainable)
-        encodings = encode(parts, weights, round_number, batch)
-        value = loss_with(parts, earlier.statistics, *encodings, centre)
-    return encodings, tape.gradient(value, weights.trainable)
-
-
-def _stale_statistics(parts: DCCOParts, weights, round_number, earlier: Earlier, examples):
-    """The statistics and the gradient with a fixed centre; see `one_stage`."""
-
-    def statistics_and_gradient(batch):
-        encodings, gradient = _encodings_and_gradient(parts, weights, round_number, earlier, batch)
-        return parts.loss.of_batch(*encodings, earlier.means), gradient
-
-    return _ClientWork(examples, statistics_and_gradient)
-
-
-def _paired(parts: DCCOParts, weights, round_number, earlier: Earlier, examples):
-    """The statistics and the gradient with a centre that follows the model; see `one_stage`."""
-    moves, before = _encode_with_both(parts, weights, round_number, earlier, examples)
-
-    def statistics_and_gradient(batch):
-        pairs = zip(earlier.means, tf.unstack(batch["moves"], 2, axis=1), strict=True)
-        centre = Means(*(a + b for a, b in pairs))
-        encodings, gradient = _encodings_and_gradient(
-            parts, weights, round_number, earlier, batch, centre
-        )
-        return parts.loss.of_batch(*encodings, earlier.means), gradient
-
-    with_moves = collections.OrderedDict(examples, moves=moves)
-    return _ClientWork(with_moves, statistics_and_gradient, before)
-
-
-def _delayed_gradient(parts: DCCOParts, weights, round_number, earlier: Earlier, examples):
-    """The statistics of this round and the gradient of the earlier one; see `one_stage`."""
-    # Before there is an earlier round, the gradient is not used.
-    earlier_round = tf.maximum(earlier.round_number, 0)
-
-    def statistics_and_gradient(batch):
-        _, gradient = _encodings_and_gradient(parts, earlier.weights, earlier_round, earlier, batch)
-        current = encode(parts, weights, round_number, batch)
-        return parts.loss.of_batch(*current, earlier.means), gradient
-
-    return _ClientWork(examples, statistics_and_gradient)
-
-
-_CLIENT_WORK: dict[str, Callable[..., _ClientWork]] = {
-    "stale_statistics": _stale_statistics,
-    "paired_mean": _paired,
-    "delayed_gradient": _delayed_gradient,
-    "paired_moments": _paired,
-}
-
-
 def local_round(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, earlier: Earlier, examples: Any
 ) -> LocalRound:
-    """The client's work in a round."""
+    """The client's work in a round; `one_stage` derives what the variants compute."""
     values, d = parts.hyperparameters, parts.task.model.projector[-1]
-    drawn = examples_of_round(parts, round_number, examples)
-    everything, statistics_and_gradient, before = _CLIENT_WORK[values.variant](
-        parts, weights, round_number, earlier, drawn
-    )
+    everything, before = examples_of_round(parts, round_number, examples), None
+    if values.variant in ("paired_mean", "paired_moments"):
+        moves, before = _encode_with_both(parts, weights, round_number, earlier, everything)
+        everything = collections.OrderedDict(everything, moves=moves)
+    # Before there is an earlier round, the delayed gradient is not used.
+    earlier_round = tf.maximum(earlier.round_number, 0)
+
+    def statistics_and_gradient(batch):
+        centre = None
+        if before is not None:
+            pairs = zip(earlier.means, tf.unstack(batch["moves"], 2, axis=1), strict=True)
+            centre = Means(*(a + b for a, b in pairs))
+        is_delayed = values.variant == "delayed_gradient"
+        at, views = (earlier.weights, earlier_round) if is_delayed else (weights, round_number)
+        with tf.GradientTape() as tape:
+            tape.watch(at.trainable)
+            encodings = encode(parts, at, views, batch)
+            value = loss_with(parts, earlier.statistics, *encodings, centre)
+        gradient = tape.gradient(value, at.trainable)
+        if is_delayed:
+            encodings = encode(parts, weights, round_number, batch)
+        return parts.loss.of_batch(*encodings, earlier.means), gradient
+
     zeros = (parts.loss.zero(d), tf.nest.map_structure(tf.zeros_like, weights.trainable))
     (statistics, gradient), samples = mean_over_batch(
         everything, statistics_and_gradient, zeros, values.micro_batch_size

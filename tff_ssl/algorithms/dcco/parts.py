@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,17 @@ class DCCOParts:
     server_optimizer: tff.learning.optimizers.Optimizer
     metric_sum: MetricSum  #: Sum of a metric over the clients.
 
+    def on_server(self, function: Callable[..., Any], *types: Any) -> tff.Computation:
+        """The function, whose first argument is these parts, as a computation of the others."""
+        return tff.tensorflow.computation(functools.partial(function, self), *types)
+
+    def on_client(self, function: Callable[..., Any], *types: Any) -> tff.Computation:
+        """A client's work as a computation: (weights, round number, what it received, examples)."""
+        graph = tf.function(functools.partial(function, self), autograph=False)
+        return tff.tensorflow.computation(
+            graph, self.weights_type, np.int64, *types, self.examples_type
+        )
+
     @property
     def weights_type(self) -> tff.Type:
         return self.initial_model.type_signature.result
@@ -114,10 +126,10 @@ class DCCOParts:
         return self.no_statistics.type_signature.result
 
     @property
-    def reference_type(self) -> tff.types.StructWithPythonType:
+    def reference_type(self) -> tff.Type:
         """Type of the `Means` about which the clients take their statistics."""
         vector = tff.types.TensorType(np.float32, [self.task.model.projector[-1]])
-        return tff.types.StructWithPythonType([("f", vector), ("g", vector)], Means)
+        return tff.types.to_type(Means(vector, vector))
 
     @property
     def examples_type(self) -> tff.types.SequenceType:
@@ -128,6 +140,19 @@ class DCCOParts:
 
     def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
         return tff.learning.models.ModelWeights(*self.task.model.init(seed))
+
+    def initial_work(self, state: type[Any], *further: tff.Computation) -> tff.Computation:
+        """The first state of the clients' work: round number, aggregator, further values."""
+
+        @tff.federated_computation
+        def initialize():
+            round_number = tff.federated_value(np.int64(0), tff.SERVER)
+            values = (tff.federated_eval(value, tff.SERVER) for value in further)
+            return tff.federated_zip(
+                state(round_number, self.statistics_mean.initialize(), *values)
+            )
+
+        return initialize
 
     def compose(
         self, initialize: tff.Computation, next_client_work: tff.Computation
@@ -173,19 +198,6 @@ def build_parts(
     )
 
 
-def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
-    """The server's `LearningAlgorithmState` with another state of the client work."""
-    return tff.federated_zip(
-        tff.learning.templates.LearningAlgorithmState(
-            state.global_model_weights,
-            state.distributor,
-            client_work,
-            state.aggregator,
-            state.finalizer,
-        )
-    )
-
-
 def centre(parts: DCCOParts, statistics: Any, reference: Means) -> Any:
     """The cohort's statistics about a reference as centred statistics."""
     centred = parts.loss.centred(statistics, reference)
@@ -193,14 +205,6 @@ def centre(parts: DCCOParts, statistics: Any, reference: Means) -> Any:
     pairs = ((centred.f, reference.f), (centred.g, reference.g))
     f, g = (tf.where(tf.math.is_finite(mean), mean, kept) for mean, kept in pairs)
     return centred._replace(f=f, g=g)
-
-
-def build_centre(parts: DCCOParts) -> tff.Computation:
-    """`centre` as a computation: (statistics about a reference, reference) -> statistics."""
-    return tff.tensorflow.computation(
-        lambda statistics, reference: centre(parts, statistics, reference),
-        parts.statistics_type, parts.reference_type,
-    )  # fmt: skip
 
 
 def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
@@ -216,12 +220,3 @@ def round_metrics(
     metrics = loss_and_spread(parts, statistics)
     metrics.update(samples=samples, dropped_clients=dropped)
     return metrics
-
-
-def build_round_metrics(parts: DCCOParts) -> tff.Computation:
-    """Builds (centred statistics, number of samples, of dropped clients) -> metrics of a round."""
-
-    return tff.tensorflow.computation(
-        lambda statistics, samples, dropped: round_metrics(parts, statistics, samples, dropped),
-        parts.statistics_type, np.int64, np.int64,
-    )  # fmt: skip

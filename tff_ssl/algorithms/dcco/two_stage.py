@@ -82,7 +82,7 @@ def _mean_weight(samples: tf.Tensor, clients: tf.Tensor) -> tf.Tensor:
 
 def cohort_rule(hyperparameters: DCCOHyperparameters) -> composition.CohortRule:
     """Clients receive the mean weight w_k of their cohort, which is 1 if all weights are."""
-    rule = composition.CohortRule("mean_weight", np.float32(1.0), np.float32)
+    rule = composition.CohortRule("mean_weight", np.float32(1.0))
     if hyperparameters.client_weighting == "examples":
         return rule._replace(counted=_counts, of=_mean_weight)
     return rule

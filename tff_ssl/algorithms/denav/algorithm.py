@@ -25,7 +25,6 @@ import bisect
 import collections
 import dataclasses
 import zlib
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -204,12 +203,10 @@ class DeNAVSchedule:
             sent += traffic.synchronization(self._graphs(1), self._starts, self._model_bytes)
         clients = tuple(step.client for step in steps)
         operations = (Averaging(slots, np.stack(rows)), Training(slots, clients, notes))
-        return ScheduledRound(operations, sent, self._round_time(clients))
-
-    def _round_time(self, clients: Sequence[int]) -> float:
-        """Simulated time of the client whose trainings, one after the other, take longest."""
+        # A client trains several models one after the other.
         trainings = collections.Counter(clients)
-        return max(count * self._time(client) for client, count in trainings.items())
+        longest = max(count * self._time(client) for client, count in trainings.items())
+        return ScheduledRound(operations, sent, longest)
 
     def published_transmissions(self, epochs: int) -> int:
         return traffic.published_transmissions(epochs, self._hyperparameters.local_epochs)

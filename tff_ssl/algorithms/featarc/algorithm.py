@@ -200,7 +200,7 @@ def build_featarc(
     values = hyperparameters or FeatARCHyperparameters()
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
     terms = proximal_terms(values.mu)
-    training = build_local_training(task, values, keeps_target=objective.target, weight_terms=terms)
+    training = build_local_training(task, values, keeps_target=True, weight_terms=terms)
     client = FeatARCClient(model, objective, training, values)
 
     def initial_model(seed: int) -> Clusters:

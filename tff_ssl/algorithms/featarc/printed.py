@@ -224,11 +224,9 @@ class PrintedClient:
         taken = self.take_model(server, state, data)
         cluster, start = taken.cluster, self.start(server, taken)
         membership = tf.one_hot(cluster, self.clusters)
-        has_target = self.objective.target
-        target = self.model.target_model.part_of(start) if has_target else Weights((), ())
         terms = (self.alignment_term,) if self._weight else ()
         training = dataclasses.replace(self.training, regularizers=terms)
-        trained = training.train(start, target, round_number, data)
+        trained = training.train(start, training.first_target(start), round_number, data)
         weight = training.client_weight(samples)
         switched = (state.cluster >= 0) & tf.not_equal(cluster, state.cluster)
         new_state = ClientState(state.rounds + 1, cluster, server.round, weight, trained.weights)

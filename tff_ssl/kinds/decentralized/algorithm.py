@@ -13,7 +13,7 @@ and averages. Averages are calculated in float64, as in `decentralized.mixing.co
 import collections
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,6 @@ from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
 from tff_ssl.kinds.decentralized.simulation import DecentralizedRun
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower, RunSetting
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import output_if_finite
 from tff_ssl.templates.local_training import build_local_training
@@ -64,27 +63,11 @@ class Decentralized(FederatedAlgorithm):
         return DecentralizedRun(self, setting)
 
 
-def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
-    """The tensor types in a nested type, in order."""
-    if isinstance(type_spec, tff.types.TensorType):
-        return [type_spec]
-    parts: list[Any] = [part for _, part in tff.structure.iter_elements(type_spec)]
-    return [tensor for part in parts for tensor in _tensors(part)]
-
-
-def _received_type(model_type: tff.Type) -> tff.SequenceType:
-    """Type of the models that a client averages: flat tuples of their tensors, with weights."""
-    leaves = tuple(tff.types.TensorType(t.dtype.type, t.shape) for t in _tensors(model_type))
-    element = collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves)])
-    return tff.types.SequenceType(tff.types.to_type(element))
-
-
 def _build_training(
     task: Task, hyperparameters: ClientHyperparameters, model: DualEncoder
 ) -> tff.Computation:
     """Builds `Decentralized.training`."""
-    objective = OBJECTIVES[task.objective]
-    local = build_local_training(task, hyperparameters, keeps_target=objective.target)
+    local = build_local_training(task, hyperparameters, keeps_target=True)
     model_type = tff.tensorflow.computation(lambda: model.init(0)).type_signature.result
     examples_type = tff.types.SequenceType(task.element_type)
 
@@ -93,8 +76,7 @@ def _build_training(
     def train(weights, round_number, examples):
         start = Weights(tuple(weights.trainable), tuple(weights.non_trainable))
         # The target network, a moving average of the online network, starts as the received model.
-        target = model.target_model.part_of(start) if objective.target else Weights((), ())
-        batch = read_all(examples)
+        batch, target = read_all(examples), local.first_target(start)
         trained = local.train(start, target, round_number, batch)
         samples = tf.shape(batch["example_id"])[0]
         # Nothing is averaged at a server; only the weight of this update enters the metrics.
@@ -118,8 +100,11 @@ def _build_training(
 def _build_averaging(
     model: DualEncoder, model_type: tff.Type, local_weights: LocalWeights | None
 ) -> tff.Computation:
-    """Builds `Decentralized.averaging`."""
-    sequence_type = _received_type(model_type)
+    """Builds `Decentralized.averaging`; models are received as flat tuples of their tensors."""
+    specs = tf.nest.flatten(tff.types.type_to_tf_tensor_specs(model_type))
+    leaves_type = tuple(map(tff.types.tensorflow_to_type, specs))
+    element_type = collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves_type)])
+    sequence_type = tff.types.SequenceType(tff.types.to_type(element_type))
 
     @tff.tensorflow.computation(model_type, sequence_type)
     @tf.function(autograph=False)

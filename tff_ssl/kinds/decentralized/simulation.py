@@ -5,7 +5,7 @@ computations. The state of a run names the version of each model.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,12 +14,12 @@ import tensorflow_federated as tff
 from tff_ssl.decentralized import mixing, plots, run_costs
 from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Training
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
 from tff_ssl.kinds.protocol import PlannedRun, RunSetting
-from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_state_files
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.runtime.sliced_rounds import ClientFiles, Slicing, write_states
+from tff_ssl.runtime.slices import serialize, to_bytes, with_files
 from tff_ssl.simulation import state_files
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class DecentralizedSimulation(StoredStatesSimulation):
         """Joins the algorithm with its schedule and the clients; see `PlannedRun.simulate`."""
         super().__init__(folder)
         self._algorithm, self._schedule, self._group_data = algorithm, schedule, group_data
-        self._sliced = slicing and SlicedDecentralized(algorithm.training, group_data, slicing)
+        self._sliced = slicing and _in_slices(algorithm.training, group_data, slicing)
 
     def initialize(self, seed: int) -> DecentralizedState:
         self._states = state_files.ClientStates(
@@ -112,25 +112,14 @@ class DecentralizedSimulation(StoredStatesSimulation):
         return DecentralizedState(np.int64(0), versions)
 
     def _compose_training(self, states: state_files.ClientStates) -> tff.Computation:
-        """Local training with files of models: (round, paths to read, paths to write, indices)."""
-        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
-        indices_type = self._group_data.type_signature.parameter
+        """Local training with files of models, where the server has the number of the round."""
 
-        @tff.federated_computation(
-            tff.types.FederatedType(np.int64, tff.SERVER),
-            paths_type,
-            paths_type,
-            tff.types.FederatedType(indices_type, tff.CLIENTS),
-        )
-        def train(round_number, to_read, to_write, indices):
-            models, metrics = self._algorithm.training(
-                round_number,
-                tff.federated_map(states.read, to_read),
-                tff.federated_map(self._group_data, indices),
-            )
-            return metrics, tff.federated_map(states.write, (to_write, models))
+        def train(round_number, models, client_data):
+            trained, metrics = self._algorithm.training(round_number, models, client_data)
+            return trained, (metrics,)
 
-        return train
+        clock_type = tff.types.FederatedType(np.int64, tff.SERVER)
+        return with_state_files(states, self._group_data, clock_type, train)
 
     def _compose_averaging(self, states: state_files.ClientStates) -> tff.Computation:
         """Averaging with files of models: (own path, paths and weights, path to write)."""
@@ -272,3 +261,28 @@ def _over_clients(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "dropped_clients": int(sum(row["dropped"] for row in rows)),
         "clients": len(rows),
     }
+
+
+def _in_slices(
+    training: tff.Computation, group_data: tff.Computation, slicing: Slicing
+) -> Callable[..., Any]:
+    """Local training in slices, with the arguments and results of the computation with files.
+
+    There is nothing to merge. Models are averaged on this machine, which has their files.
+    """
+    clock_type, models_type, _ = training.type_signature.parameter
+    _, metrics_type = training.type_signature.result
+    files = ClientFiles(models_type.member, metrics_type.member, group_data)
+
+    @tff.federated_computation(clock_type, files.type)
+    def train(round_number, clients):
+        models, metrics = training(round_number, *files.read(clients))
+        return files.write(clients, models, metrics)
+
+    program = serialize(with_files(train))
+
+    def run(round_number, to_read, to_write, groups):
+        partials = slicing.work_on(program, to_bytes(round_number), groups, to_read)
+        return files.metrics(partials), write_states(to_write, partials)
+
+    return run

@@ -29,7 +29,7 @@ from tff_ssl.templates import collected_rows
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
 from tff_ssl.templates.local_training import LocalModel, LocalTraining
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.server_step import next_round_number
 from tff_ssl.templates.stages import Mean, Stage, Upload
 
 
@@ -139,43 +139,18 @@ def client_work_around_training(
     return client_work
 
 
-class _Further(NamedTuple):
-    """A further argument of the server's update: (server's state, outputs) -> value@SERVER."""
-
-    type: Any
-    value: Callable[[tff.Value, tff.Value], tff.Value]
-
-
-def _further_arguments(
-    output_type: tff.Type, sums_weights: bool, numbers_rounds: bool, collects_from: int
-) -> dict[str, _Further]:
-    """The requested arguments by name; see `build_stateful_clients`."""
-    further: dict[str, _Further] = {}
-    if sums_weights:
-        further["weights"] = _Further(
-            tuple(update.update_weight for update in output_type.updates),
-            lambda server, output: tff.federated_zip(
-                tuple(tff.federated_sum(u.update_weight) for u in output.updates)
-            ),
-        )
-    if numbers_rounds:
-        further["round_number"] = _Further(np.int64, lambda server, output: server.round_number)
-    if collects_from:
-        further["rows"] = _Further(
-            collected_rows.collected_type(output_type.rows, collects_from),
-            lambda server, output: collected_rows.collect(output.rows, collects_from),
-        )
-    return further
-
-
 def _compose_process(
     first_model: tff.Computation,
     work: tff.Computation,
+    server_update: Callable[..., Any],
     aggregators: Sequence[tff.templates.AggregationProcess],
-    update_model: tff.Computation,
-    further: Mapping[str, _Further],
+    further_arguments: Callable[[tff.Value, tff.Value], dict[str, tff.Value]],
 ) -> tff.templates.IterativeProcess:
-    """The process whose `next` is described in the module."""
+    """The process whose `next` is described in the module.
+
+    `further_arguments` of the server's update are values@SERVER by name, from the server's state
+    and the clients' outputs.
+    """
 
     @tff.federated_computation
     def initialize():
@@ -199,11 +174,18 @@ def _compose_process(
             a.next(server.aggregators[i], output.updates[i].update, output.updates[i].update_weight)
             for i, a in enumerate(aggregators)
         ]
-        arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
+        received = [server.model, tff.federated_zip(tuple(m.result for m in means))]
+        further = further_arguments(server, output)
         if further:
-            values = {name: argument.value(server, output) for name, argument in further.items()}
-            arguments.append(tff.federated_zip(collections.OrderedDict(values)))
-        new_model = tff.federated_map(update_model, tuple(arguments))
+            received.append(tff.federated_zip(collections.OrderedDict(further)))
+        types = [value.type_signature.member for value in received]
+        # TFF takes no functions with default values or a variable number of arguments.
+        update_model = (
+            tff.tensorflow.computation(lambda m, means, v: server_update(m, means, **v), *types)
+            if further
+            else tff.tensorflow.computation(lambda m, means: server_update(m, means), *types)
+        )
+        new_model = tff.federated_map(update_model, tuple(received))
         next_number = tff.federated_map(next_round_number, server.round_number)
         states = tff.federated_zip(tuple(m.state for m in means))
         state = tff.federated_zip(ServerState(next_number, new_model, states))
@@ -264,21 +246,21 @@ def build_stateful_clients(
     updates = output_type.updates
     factory = aggregator or tff.aggregators.MeanFactory()
     aggregators = [factory.create(update.update, update.update_weight) for update in updates]
-    further = _further_arguments(output_type, sums_weights, numbers_rounds, collects_from)
-    further_types = collections.OrderedDict((name, f.type) for name, f in further.items())
-    types = (model_type, tuple(update.update for update in updates))
 
-    # TFF takes no functions with default values or a variable number of arguments.
-    def update_with(model, means, values):
-        return server_update(model, means, **values)
+    def further_arguments(server, output):
+        further = {}
+        if sums_weights:
+            weights = tuple(tff.federated_sum(u.update_weight) for u in output.updates)
+            further["weights"] = tff.federated_zip(weights)
+        if numbers_rounds:
+            further["round_number"] = server.round_number
+        if collects_from:
+            further["rows"] = collected_rows.collect(output.rows, collects_from)
+        return further
 
-    update_model = (
-        tff.tensorflow.computation(update_with, *types, further_types)
-        if further
-        else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
-    )
+    takes_means_alone = not (sums_weights or numbers_rounds or collects_from)
     return StatefulClients(
-        _compose_process(first_model, work, aggregators, update_model, further),
+        _compose_process(first_model, work, server_update, aggregators, further_arguments),
         initial_model,
         initial_client_state,
         global_weights,
@@ -290,7 +272,7 @@ def build_stateful_clients(
             *(update.update for update in updates[: 1 if communicates else 0]),
             *([output_type.rows] if collects_from else []),
         ),
-        plain_stages=() if further else (_plain_stage(client_work, server_update),),
+        plain_stages=(_plain_stage(client_work, server_update),) if takes_means_alone else (),
     )
 
 

@@ -2,16 +2,17 @@
 
 import math
 import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
 
 from tff_ssl.kinds.server_rounds import ServerRun
-from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
-from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.kinds.stored_states import StoredStatesSimulation, with_state_files
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.runtime.sliced_rounds import ClientFiles, Slicing, Stage, write_states
+from tff_ssl.runtime.slices import to_bytes
 from tff_ssl.simulation import cohort, state_files
 from tff_ssl.simulation.metrics_log import flatten_metrics
 
@@ -50,9 +51,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         super().__init__(folder)
         self._run, self._algorithm, self._group_data = run, run.algorithm, group_data
         self._dropouts = run.participation.dropouts
-        self._sliced = slicing and SlicedStatefulClients(
-            self._algorithm.process.next, group_data, slicing
-        )
+        self._sliced = slicing and _in_slices(self._algorithm.process.next, group_data, slicing)
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
 
     def initialize(self, seed: int) -> StatefulClientsState:
@@ -64,27 +63,15 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         return StatefulClientsState(server, versions)
 
     def _compose(self, states: state_files.ClientStates) -> tff.Computation:
-        """The round with files of states: (server, paths to read, paths to write, indices)."""
+        """The round with files of states; its results are those of `_sliced`."""
         process_next = self._algorithm.process.next
-        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
-        indices_type = self._group_data.type_signature.parameter
 
-        @tff.federated_computation(
-            process_next.type_signature.parameter[0],
-            paths_type,
-            paths_type,
-            tff.types.FederatedType(indices_type, tff.CLIENTS),
-        )
-        def run(server, to_read, to_write, indices):
-            output = process_next(
-                server,
-                tff.federated_map(states.read, to_read),
-                tff.federated_map(self._group_data, indices),
-            )
-            written = tff.federated_map(states.write, (to_write, output.client_states))
-            return output.state, output.metrics, output.client_metrics, written
+        def work(server, client_states, client_data):
+            output = process_next(server, client_states, client_data)
+            return output.client_states, (output.state, output.metrics, output.client_metrics)
 
-        return run
+        server_type = process_next.type_signature.parameter[0]
+        return with_state_files(states, self._group_data, server_type, work)
 
     def run_round(
         self, state: StatefulClientsState, round_number: int
@@ -148,3 +135,28 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         if version == state_files.NEVER:
             return None
         return self._algorithm.local_weights(self._states.load(client, version))
+
+
+def _in_slices(
+    process_next: tff.Computation, group_data: tff.Computation, slicing: Slicing
+) -> Callable[..., Any]:
+    """The round in slices, with the arguments and results of the computation with files."""
+    server_type, states_type, _ = process_next.type_signature.parameter
+    metrics_type = process_next.type_signature.result.client_metrics
+    files = ClientFiles(states_type.member, metrics_type.member, group_data)
+
+    @tff.federated_computation(server_type, files.type)
+    def next_round(server, clients):
+        output = process_next(server, *files.read(clients))
+        written = files.write(clients, output.client_states, output.client_metrics)
+        return output.state, tff.federated_zip((output.metrics, written))
+
+    stage = Stage(next_round)
+
+    def run(server, to_read, to_write, groups):
+        content = to_bytes(server)
+        partials = slicing.work_on(stage.program, content, groups, to_read)
+        server, (metrics, _) = stage.finish(content, partials)
+        return server, metrics, files.metrics(partials), write_states(to_write, partials)
+
+    return run

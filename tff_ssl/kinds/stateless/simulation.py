@@ -1,16 +1,16 @@
 """Simulation of a server and clients that keep nothing between rounds."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
 
 from tff_ssl.kinds.server_rounds import ServerRun
-from tff_ssl.kinds.stateless.slices import slice_stage
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.runtime.sliced_rounds import Slicing, Stage
+from tff_ssl.runtime.slices import to_bytes
 from tff_ssl.simulation import cohort
 from tff_ssl.simulation.dropouts import Reports
 from tff_ssl.simulation.metrics_log import flatten_metrics
@@ -44,7 +44,7 @@ class StatelessClientsSimulation(Simulation):
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         processes = [compose(group_data, s) for s in stages or [self._algorithm.process]]
         self._next: list[Callable[..., Any]] = [
-            slice_stage(process, slicing) if slicing else process.next for process in processes
+            _in_slices(process, slicing) if slicing else process.next for process in processes
         ]
         self._multiple = _GROUPS if run.participation.varies or self._dropouts.dropout else 1
 
@@ -96,3 +96,17 @@ class StatelessClientsSimulation(Simulation):
 
     def encoder_weights(self, state: Any, client_id: str | None = None) -> Weights:
         return self._algorithm.model.part_of(state.global_model_weights)
+
+
+def _in_slices(
+    process: tff.learning.templates.LearningProcess, slicing: Slicing
+) -> Callable[[Any, Sequence[cohort.Cohort]], tff.learning.templates.LearningProcessOutput]:
+    """A stage of the round, computed in slices: (state, groups) -> state and metrics."""
+    stage = Stage(process.next)
+
+    def run(state, groups):
+        content = to_bytes(state)
+        partials = slicing.work_on(stage.program, content, groups)
+        return tff.learning.templates.LearningProcessOutput(*stage.finish(content, partials))
+
+    return run
