@@ -61,16 +61,22 @@ class _Round(NamedTuple):
 
     encoder: str
     work: Work  # Without local steps, one step on all images.
-    most: float  # Largest ratio of the seconds to those of the baseline that was asked for.
+    #: Largest ratio of the seconds to those of the baseline that was asked for, if any.
+    most: float | None = None
     xla: bool = False  # Whether XLA compiles views and model, also of the baseline.
+    precision: str = "float32"  # Of the products, also of the baseline.
 
     def __str__(self) -> str:
         algorithm, objective, clients, samples, steps, batch_size, _ = self.work
         in_steps = f", {steps} steps of {batch_size or 'all'}" if steps else ""
-        with_xla = ", XLA" if self.xla else ""
         return (
-            f"{algorithm}, {self.encoder}, {objective}, {clients} x {samples}{in_steps}{with_xla}"
+            f"{algorithm}, {self.encoder}, {objective}, {clients} x {samples}{in_steps}{self.how}"
         )
+
+    @property
+    def how(self) -> str:
+        """The end of a name."""
+        return (", XLA" if self.xla else "") + f", {self.precision}" * (self.precision != "float32")
 
 
 def _both(encoder: str, work: Work, most: float) -> tuple[_Round, _Round]:
@@ -87,6 +93,9 @@ _ROUNDS = (
     _Round("small", Work("fedbn", "nt_xent", 5, 64, 4, 32), 1.2),
     *_both("resnet18", Work("dcco", "cco", 512, 1, 0), 1.5),
     _Round("resnet18", Work("dcco", "cco", 128, 4, 0), 1.5),
+    _Round("small", Work("gossip", "nt_xent", 5, 64, 4, 32)),
+    _Round("small", Work("hetero_ssfl", "nt_xent", 5, 64, 4, 32)),
+    _Round("small", Work("dcco", "cco", 512, 1, 0), xla=True, precision="bfloat16"),
 )
 _DIGESTS = 3  # Rounds after which two deterministic runs are compared.
 _MOST_MS_PER_STEP = 8.0  # that were asked for, of local steps of the small ResNet on 32 images
@@ -96,6 +105,9 @@ _TINY_ROUNDS = (
     *_both("tiny", Work("fedavg", "nt_xent", 2, 8, 2, 4), 1.0),
     _Round("tiny", Work("fedu", "byol", 2, 8, 2, 4), 1.2),
     _Round("tiny", Work("fedbn", "nt_xent", 2, 8, 2, 4), 1.2),
+    _Round("tiny", Work("gossip", "nt_xent", 2, 8, 2, 4)),
+    _Round("tiny", Work("hetero_ssfl", "nt_xent", 2, 8, 2, 4)),
+    _Round("tiny", Work("dcco", "cco", 8, 1, 0), xla=True, precision="bfloat16"),
 )
 _TINY_PEER_WORK = {
     "torch": (Work("dcco", "cco", 8, 1),),
@@ -186,10 +198,10 @@ def _time_round(
 ) -> None:  # fmt: skip
     """Measures a round and its baseline, and profiles the round."""
     work, times = one.work, report.content["times"]
-    key = (one.encoder, one.xla, work.objective, work.images, work.steps and work[2:])
+    key = (one.encoder, one.how, work.objective, work.images, work.steps and work[2:])
     if key not in baselines:
         name = f"plain TensorFlow, {one.encoder}, {work.objective}, {work.images} images"
-        name += ", XLA" if one.xla else ""
+        name += one.how
         with contextlib.closing(_baseline(one, config.seed)) as program:
             times.append(_time(name, program, repetitions))
         baselines[key] = times[-1]["seconds"]
@@ -211,7 +223,10 @@ def _settings(one: _Round) -> programs.ModelSettings:
 
     algorithm, objective, *_ = one.work
     needs = OBJECTIVES[objective].predictor or registry.ALGORITHMS[algorithm].predictor
-    return programs.ModelSettings(one.encoder, (512,) * 3, (256, 512) if needs else (), xla=one.xla)
+    predictor = (256, 512) if needs else ()
+    return programs.ModelSettings(
+        one.encoder, (512,) * 3, predictor, one.precision, one.xla
+    )  # fmt: skip
 
 
 def _baseline(one: _Round, seed: int) -> Generator[Any, None, None]:

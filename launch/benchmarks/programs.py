@@ -16,6 +16,7 @@ import numpy as np
 _IMAGE_SHAPE = (32, 32, 3)
 _ROUNDS = 1000  # Length of the run that an algorithm is built for.
 LEARNING_RATE = 0.01  # Of the clients.
+_SERVER_IMAGES = 64  # Images that the server shows to heterogeneous clients.
 
 
 class ModelSettings(NamedTuple):
@@ -242,13 +243,17 @@ def build(
 
     from datasets import client_store
     from tff_ssl.algorithms import registry
-    from tff_ssl.templates.task import Task
+    from tff_ssl.kinds.protocol import Need
+    from tff_ssl.templates.task import Population, Task
 
     model, two_views = model_and_views(settings, seed, image_shape)
     data = client_store.StoredClientData(path)
     element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
-    entry = registry.ALGORITHMS[algorithm]
-    task = Task(model, two_views, element_type, _ROUNDS, objective)
+    entry, population = registry.ALGORITHMS[algorithm], None
+    if Need.POPULATION in entry.kind.needs:  # With one architecture here.
+        sizes = tuple(data.client_sizes())
+        population = Population((model,), (0,) * len(sizes), sizes, _SERVER_IMAGES)
+    task = Task(model, two_views, element_type, _ROUNDS, objective, population=population)
     return entry.build(task, entry.hyperparameters(**hyperparameters)), data
 
 
@@ -261,14 +266,21 @@ def states(simulation: Any, seed: int) -> Iterator[Any]:
 
 
 def run_setting(clients: int, samples: int, groups: int, seed: int, cohort_size: int | None = None):
-    """The `RunSetting` of clients of `samples` samples; all take part in a round by default."""
+    """The `RunSetting` of clients of `samples` samples; all take part in a round by default.
+
+    Without a server, each client is linked to all others.
+    """
+    from tff_ssl.decentralized import topology
+    from tff_ssl.decentralized.schedule import ClientNetwork
     from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
 
-    size = cohort_size or clients
+    size, sizes = cohort_size or clients, [samples] * clients
     participation = Participation(cohort.uniform_cohorts(clients, size, seed), size, clients)
-    return RunSetting([samples] * clients, _ROUNDS, participation, groups=groups)
+    network = ClientNetwork(lambda _: topology.complete(clients), sizes, seed)
+    shown = images(_SERVER_IMAGES, seed)
+    return RunSetting(sizes, _ROUNDS, participation, network, shown, groups)
 
 
 def hetero_aggregation(

@@ -48,15 +48,17 @@ def test_the_tiny_report(tmp_path, project_root):
     usual, with_xla, exact = (row["difference"] for row in content["equality"])
     assert max(usual, exact) < 1e-5
     assert with_xla < 1e-2  # The loss of a few images amplifies its other rounding.
-    rounds = [row for row in content["times"] if row["asked"]]
-    names = [(row["name"].split(",")[0], row["name"].endswith("XLA")) for row in rounds]
+    rounds = [row for row in content["times"] if row["ratio"]]
+    names = [(row["name"].split(",")[0], "XLA" in row["name"]) for row in rounds]
     assert names == [
         ("dcco", False), ("dcco", True), ("fedavg", False), ("fedavg", False), ("fedavg", True),
-        ("fedu", False), ("fedbn", False),
+        ("fedu", False), ("fedbn", False), ("gossip", False), ("hetero_ssfl", False),
+        ("dcco", True),
     ]  # fmt: skip
+    assert [row["asked"] for row in rounds[7:]] == [None] * 3
     assert all(row["holds"] for row in content["equality"])
     assert all(row["repeats"] for row in content["determinism"])
-    assert [("ms_per_step" in row) for row in rounds] == [False] * 3 + [True] * 4
+    assert [("ms_per_step" in row) for row in rounds] == [False] * 3 + [True] * 6 + [False]
     assert all(row["ratio"] > 0 for row in rounds + content["determinism"])
     assert set(content["profiles"]) == {row["name"] for row in rounds}
     assert all(found["host"]["events"] > 100 for found in content["profiles"].values())
