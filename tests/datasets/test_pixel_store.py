@@ -23,11 +23,12 @@ if sys.argv[2] == "file":
     pixel_store.LARGEST_IN_MEMORY = 10**6
 data = int(open("/proc/self/status").read().split("VmData:")[1].split()[0]) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (data + 150_000_000,) * 2)
-train = catalog.load("npz", sys.argv[1], 64).train
+dataset = catalog.load("npz", sys.argv[1], 64)
+train = dataset.train
 assert train.images.nbytes > 300_000_000
 clients = np.split(np.random.default_rng(0).permutation(len(train)), 100)
 client_store.write_store(sys.argv[1] + ".sqlite", train, clients)
-print(partition_record.digest(train, clients, None))
+print(partition_record.data_digests(dataset, clients)["the images"])
 """
 
 

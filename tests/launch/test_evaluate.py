@@ -132,14 +132,15 @@ from launch import evaluate
 from launch.options import app
 from launch.probes import probing
 
-probe = probing.probe
+linear_probes = probing.linear_probes
 
-def changing(dataset, encoder, *others):
+def changing(dataset, kinds, *others):
+    (encoder,) = kinds["encoder"].args
     weights = encoder._module.trainable_weights[0]
     weights.assign_add(1e-6 * weights)
-    return probe(dataset, encoder, *others)
+    return linear_probes(dataset, kinds, *others)
 
-probing.probe = changing
+probing.linear_probes = changing
 app.run(evaluate.SCRIPT)
 """
 
