@@ -53,9 +53,6 @@ def dec_ssl_figure5(at: At) -> Experiment:
     models of their clusters. FedU and FedEMA: their global model.
 
     gpu: Non-IID clients alone.
-
-    cpu: The results in `measured/` are of code that aligned clients with another target, the
-    projector's output for a view, so that this experiment does not give the same figures again.
     """
     epochs, total = at((4, 48), (5, 500))
     iid = at({}, {"IID": ("iid", "--alpha=inf")}, {})
@@ -150,10 +147,6 @@ _KINDS_NOTE = (
     "not shown that it is above its two parts, FedU and FedEMA; with one label a class its mean is "
     "below FedU's."
 )
-ALIGNMENT = (
-    "These runs aligned predictions with another target than today's code does, so that their "
-    "command does not give these figures again."
-)
 _FIGURE5 = "{0}above.fedavg {0}above.align_only {0}above.cluster_only"
 CLAIMS = (
     claim("S10", "Figure 5",
@@ -161,7 +154,7 @@ CLAIMS = (
           "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs; 3 "
           "seeds. Alpha 0.02.", "dec_ssl_figure5-cpu", _FIGURE5.format("own."),
           (_OURS, *_RIVALS, UNTRAINED), ("non-IID",), "The printed algorithm, whose clusters have "
-          f"no kinds of clients to find. {ALIGNMENT}",
+          "no kinds of clients to find.",
           Trial(f"{_KINDS} Five labels a class.", "dec_ssl_shifts-cpu", _FIGURE5.format("five."),
                 (_OURS, *_RIVALS, UNTRAINED), ("accuracy",), _KINDS_NOTE),
           Trial("CIFAR-10 as above, 48 rounds; one seed.", "dec_ssl_figure5-cpu-48",
