@@ -284,7 +284,7 @@ def _suffix(row: dict[str, Any]) -> str:
 
 
 def _print(results: dict[str, Any]) -> None:
-    from launch.benchmarks import peers, scaling
+    from launch.benchmarks import result_text, scaling
 
     if results["rounds"]:
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}{'MB down':>9}{'MB up':>9}")
@@ -315,7 +315,7 @@ def _print(results: dict[str, Any]) -> None:
     for row in results.get("ray", []):
         print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
     if "peer" in results:
-        print(peers.describe(results["peer"]))
+        print(result_text.of_peer(results["peer"]))
 
 
 SCRIPT = app.Script("benchmark", main, BenchmarkConfig)

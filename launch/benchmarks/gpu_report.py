@@ -27,6 +27,7 @@ from launch.benchmarks import (
     processes,
     profiles,
     programs,
+    result_text,
 )
 from launch.benchmarks.programs import Work
 from launch.options import app
@@ -98,7 +99,6 @@ _ROUNDS = (
     _Round("small", Work("dcco", "cco", 512, 1, 0), xla=True, precision="bfloat16"),
 )
 _DIGESTS = 3  # Rounds after which two deterministic runs are compared.
-_MOST_MS_PER_STEP = 8.0  # that were asked for, of local steps of the small ResNet on 32 images
 _TINY_ROUNDS = (
     *_both("tiny", Work("dcco", "cco", 8, 1, 0), 1.5),
     _Round("tiny", Work("fedavg", "nt_xent", 4, 2, 0), 1.1),
@@ -162,7 +162,7 @@ class Report:
                 print(f"failed: {self.content['left_out'][-1]}", flush=True)
             self._longest = max(self._longest, time.monotonic() - start)
         run_folder.write_json(self._folder / "report.json", self.content)
-        whole_files.write(self._folder / "report.md", describe(self.content))
+        whole_files.write(self._folder / "report.md", result_text.of_report(self.content))
 
 
 def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
@@ -365,49 +365,6 @@ def _compare(
     for work in usable:
         name = f"{peer.title}: {peers.title(peer, work)}"
         report.part(name, functools.partial(compare, work))
-
-
-def describe(content: dict[str, Any]) -> str:
-    """The report as Markdown."""
-    lines = ["# Rounds in this process", "", f"Device: {content['device']}.", ""]
-    for row in content["equality"]:
-        lines.append(
-            f"A DCCO round of {row['images']} clients and a centralized step, products "
-            f"{row['products']}: they differ by {row['difference']:.1e} of the gradient's norm. "
-            f"Rounding may make {row['tolerance']:.1e}: {'equal' if row['holds'] else 'NOT EQUAL'}."
-        )
-    lines += [
-        "", "| step or round | ms | least | first, s | ratio | asked | met | ms a local step "
-        f"(asked: {_MOST_MS_PER_STEP:g}, of the small ResNet) | peak MiB |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for row in content["times"] + content["determinism"]:
-        ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
-        lines.append(
-            f"| {row['name']} | {1e3 * row['seconds']:.1f} | {1e3 * row['least_seconds']:.1f} | "
-            f"{row['first_seconds']:.1f} | {ratio} | {row['asked'] or ''} | "
-            f"{ {True: 'yes', False: 'no', None: ''}[row['met']] } | "
-            f"{row.get('ms_per_step', 0) or '':.4} | {row['peak_mib'] or ''} |"
-        )
-    for row in content["determinism"]:
-        lines += ["", f"Two runs of {row['name']} "
-                  + ("are equal bit for bit." if row["repeats"] else "DIFFER.")]  # fmt: skip
-    for results in content["peers"]:
-        lines += peers.describe_briefly(results)
-    for name, found in content["profiles"].items():
-        lines += ["", f"## {name}", ""]
-        for where, summary in found.items():
-            lines.append(
-                f"- {where}: {summary['events']:.0f} events, {summary['milliseconds']:.1f} ms of "
-                f"{summary['span_milliseconds']:.1f} ms"
-                + (f", idle {summary['idle_milliseconds']:.1f} ms; {copies[0]:.0f} copies to the "
-                   f"host, {copies[1]:.2f} ms" if (copies := summary.get("to_host")) else "")
-            )  # fmt: skip
-            lines += [f"  - {ms:.2f} ms, {count:.0f}: `{kind}`" for kind, count, ms in
-                      summary["longest"]]  # fmt: skip
-    if content["left_out"]:
-        lines += ["", f"Left out: {'; '.join(content['left_out'])}."]
-    return "\n".join(lines) + "\n"
 
 
 SCRIPT = app.Script("gpu_report", main, GpuReportConfig)

@@ -8,7 +8,7 @@ import itertools
 import os
 import pathlib
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -213,7 +213,8 @@ def federated_round(
     write_clients(path, clients, samples, seed)
     entry = registry.ALGORITHMS[name]
     built, data = build(path, name, hyperparameters, settings, seed, objective=objective)
-    run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
+    groups = int(entry.folds and folds)
+    run = built.plan_run(run_setting(clients, samples, groups, seed, needs=entry.kind.needs))
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
     with start(runtime, built.default_concurrent_calls()):
         for number, state in enumerate(states(simulation, seed)):
@@ -265,22 +266,27 @@ def states(simulation: Any, seed: int) -> Iterator[Any]:
         yield state
 
 
-def run_setting(clients: int, samples: int, groups: int, seed: int, cohort_size: int | None = None):
+def run_setting(
+    clients: int, samples: int, groups: int, seed: int, cohort_size: int | None = None,
+    needs: Collection[Any] = (),
+):  # fmt: skip
     """The `RunSetting` of clients of `samples` samples; all take part in a round by default.
 
-    Without a server, each client is linked to all others.
+    `needs` are those of the algorithm's kind. In a network, each client is linked to all others.
     """
     from tff_ssl.decentralized import topology
     from tff_ssl.decentralized.schedule import ClientNetwork
-    from tff_ssl.kinds.protocol import RunSetting
+    from tff_ssl.kinds.protocol import Need, RunSetting
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
 
     size, sizes = cohort_size or clients, [samples] * clients
+    if Need.NETWORK in needs:
+        network = ClientNetwork(lambda _: topology.complete(clients), sizes, seed)
+        return RunSetting(sizes, _ROUNDS, network=network)
     participation = Participation(cohort.uniform_cohorts(clients, size, seed), size, clients)
-    network = ClientNetwork(lambda _: topology.complete(clients), sizes, seed)
-    shown = images(_SERVER_IMAGES, seed)
-    return RunSetting(sizes, _ROUNDS, participation, network, shown, groups)
+    shown = images(_SERVER_IMAGES, seed) if Need.POPULATION in needs else None
+    return RunSetting(sizes, _ROUNDS, participation, server_images=shown, groups=groups)
 
 
 def hetero_aggregation(

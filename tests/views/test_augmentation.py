@@ -133,8 +133,15 @@ def test_compiled_views_are_equal_up_to_rounding(policy):
 def test_changes_of_all_rows_select_the_bits_of_changes_of_parts(monkeypatch):
     images, ids = _images(40), np.arange(40, dtype=np.int64)
     expected = _pair("byol", images, ids)
-    monkeypatch.setattr(rows, "change_parts", rows.change_all)
+    steps, change_all = [], rows.change_all
+
+    def counted(x, choice, changes):
+        steps.append(len(changes))
+        return change_all(x, choice, changes)
+
+    monkeypatch.setattr(rows, "change_parts", counted)
     np.testing.assert_array_equal(_pair("byol", images, ids), expected)
+    assert steps == [5] * 4 + [2] * 3  # Four colour adjustments or none; gray, blur, solarization.
 
 
 def test_empty_batch():

@@ -14,7 +14,15 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from launch.benchmarks import cifar, gpu_report, peer_process, peers, processes, programs
+from launch.benchmarks import (
+    cifar,
+    gpu_report,
+    peer_process,
+    peers,
+    processes,
+    programs,
+    result_text,
+)
 from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.views import color, geometry
@@ -207,14 +215,14 @@ def test_ratio_is_to_the_fastest_of_theirs():
         "left_out": ["compiled (no compiler)"],
     }
     results = {"name": "flower", "settings": {"flower": "eager"}, "work": [table]}
-    text = peers.describe(results)
+    text = result_text.of_peer(results)
     (line,) = [line for line in text.splitlines() if "fast *" in line]
     assert line.split() == ["fast", "*", "3.0000", "0.00", "5.0", "7", "0"]
     (line,) = [line for line in text.splitlines() if line.startswith("  tff_ssl")]
     assert line.split() == ["tff_ssl", "3.0000", "2.00", "1.9", "no", "0.00", "5.0", "7", "0"]
     assert "loss 1.250000 and 1.250000" in text
     assert "\nleft out: compiled (no compiler)\n" in text
-    assert "| tff_ssl | 3000.0 | 2.00 | 1.9 | no |" in peers.describe_briefly(results)
+    assert "| tff_ssl | 3000.0 | 2.00 | 1.9 | no |" in result_text.of_peer_briefly(results)
 
 
 def test_nothing_is_met_where_the_compiled_step_is_missing():
