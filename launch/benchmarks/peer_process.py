@@ -55,6 +55,8 @@ PEERS = {
 def check(peer: Peer, python: str) -> None:
     """Checks that `python` is an interpreter with the peer's packages."""
     environment = pathlib.Path(python).parent.parent
+    if environment.exists() and not (environment / "pyvenv.cfg").exists():  # The system's own.
+        environment = pathlib.Path(peer.python).parent.parent
     remedy = (
         f"make the environment: python3 -m venv {environment} && {environment}/bin/pip install "
         f"-r {peer.requirements}"
