@@ -47,6 +47,7 @@ def test_an_interpreter_without_the_peer_is_named_with_what_makes_one(tmp_path):
         "python3 -m venv .*env && .*env/bin/pip install -r launch/benchmarks/peer_side/flower",
     )
     (env / "bin").mkdir(parents=True)
+    (env / "pyvenv.cfg").touch()
     missing = str(env / "bin" / "python")
     with pytest.raises(ConfigurationError, match=f"no interpreter there .*{remedy}"):
         peer_process.check(FLOWER, missing)
@@ -59,6 +60,10 @@ def test_an_interpreter_without_the_peer_is_named_with_what_makes_one(tmp_path):
         peer_process.check(FLOWER, other)
     whole = interpreter(env / "bin" / "whole", "#!/bin/sh\necho\n")
     peer_process.check(FLOWER, whole)
+    # The system's interpreter is no environment in which packages should be installed.
+    (env / "pyvenv.cfg").unlink()
+    with pytest.raises(ConfigurationError, match=r"venv \.venv_flower && \.venv_flower/bin/pip"):
+        peer_process.check(FLOWER, bare)
 
 
 def test_an_interpreter_does_not_see_our_packages(tmp_path, monkeypatch):
