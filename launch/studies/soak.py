@@ -1,8 +1,8 @@
 """Runs many rounds of a small model, and checks that memory, open files and speed stay constant.
 
 `pretrain` runs in a process of its own and writes all of its files, as for a user. Memory and open
-files of all its processes are sampled every second. The first twentieth of the rounds is left out,
-because graphs are still being built and memory pools filled.
+files of all its processes are sampled ten times a second. The first twentieth of the rounds is left
+out, because graphs are still being built and memory pools filled.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _SMALL = (
     "--encoder=tiny", "--projector=16", "--predictor=16", "--clients_per_round=8", "--eval_every=0",
     "--baselines=", "--label_draws=1", "--labels_per_class=5", "--checkpoint_every=50",
 )  # fmt: skip
-_SAMPLING_SECONDS = 1.0
+_SAMPLING_SECONDS = 0.1
 _PRINTING_SECONDS = 10
 # Largest ratio of the last tenth to the first that counts as constant.
 _MAX_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
@@ -88,13 +88,15 @@ def _watch(process: subprocess.Popen, metrics: pathlib.Path, rounds: int) -> lis
     printed = time.monotonic()
     while process.poll() is None:
         time.sleep(_SAMPLING_SECONDS)
+        use = processes.resource_use(process.pid)
         done = metrics.read_bytes().count(b"\n") - 1 if metrics.exists() else 0
-        if 0 < done < rounds:  # The evaluation follows the last round.
-            observations.append({"round": done, **processes.resource_use(process.pid)})
+        # The evaluation, with files of its own, follows the last round.
+        if 0 < done < rounds:
+            observations.append({"round": done, **use})
         if time.monotonic() - printed > _PRINTING_SECONDS and observations:
-            printed, last = time.monotonic(), observations[-1]
-            use = f"{last['rss_mb']:.0f} MB  {last['open_files']:.0f} open files"
-            print(f"round {done}/{rounds}  {use}", flush=True)
+            printed = time.monotonic()
+            shown = f"{use['rss_mb']:.0f} MB  {use['open_files']:.0f} open files"
+            print(f"round {done}/{rounds}  {shown}", flush=True)
     return observations
 
 

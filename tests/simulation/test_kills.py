@@ -24,7 +24,7 @@ from tests.runtime.test_sliced_rounds import (
     stored,  # noqa: F401
 )
 from tff_ssl.kinds.heterogeneous.simulation import HeterogeneousClientsSimulation
-from tff_ssl.simulation import training_loop
+from tff_ssl.simulation import metrics_log, training_loop
 
 ROUNDS = 7
 CHECKPOINT_EVERY = 2
@@ -85,7 +85,7 @@ def killer():
 
 def with_moments(killer, monkeypatch):
     """Adds the moments before and after each row of metrics."""
-    for manager in (tff.program.CSVFileReleaseManager, tff.program.TensorBoardReleaseManager):
+    for manager in (metrics_log.RoundLog, tff.program.TensorBoardReleaseManager):
 
         async def release(self, value, key, original=manager.release):
             killer.moment()

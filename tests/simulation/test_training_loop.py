@@ -101,14 +101,14 @@ def test_ctrl_c_saves_no_state_that_could_not_be_resumed_from(tmp_path, capsys, 
 
 
 def test_ctrl_c_while_a_row_is_written_loses_nothing(tmp_path, monkeypatch):
-    release = tff.program.CSVFileReleaseManager.release
+    release = metrics_log.RoundLog.release
 
     async def interrupted(self, value, key):
         if key == 5:
             raise KeyboardInterrupt
         await release(self, value, key)
 
-    monkeypatch.setattr(tff.program.CSVFileReleaseManager, "release", interrupted)
+    monkeypatch.setattr(metrics_log.RoundLog, "release", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loop(tmp_path).run(Counting(), seed=0)
     monkeypatch.undo()
@@ -483,7 +483,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 def test_what_a_killed_run_was_writing_is_removed(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / ".round_3.npz.abcd1234.new").write_text("half")
-    (tmp_path / "metrics.csv_temp4321").write_text("round,loss")
     loop(tmp_path, rounds=3).run(Counting(), seed=0)
     assert {p.name for p in tmp_path.iterdir()} == {"checkpoints", "metrics.csv", "tensorboard"}
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3.npz"]
@@ -659,8 +658,26 @@ def test_another_configuration_than_that_of_the_checkpoint_is_an_error(tmp_path,
     assert "note: the checkpoint of round 4 is of an earlier release" in capsys.readouterr().out
 
 
-def test_the_digest_of_a_round_stays_as_its_file_grows(tmp_path):
-    path, seen = tmp_path / "table.csv", []
+def test_rounds_are_logged_as_by_tff_without_writing_the_file_again(tmp_path):
+    path, by_tff = tmp_path / "metrics.csv", tmp_path / "by_tff.csv"
+    managers = [
+        metrics_log.RoundLog(path),
+        tff.program.CSVFileReleaseManager(by_tff, key_fieldname="round"),
+    ]
+    inodes = []
+    for number, more in enumerate(({}, {"knn": 0.25}, {}, {"epsilon": 3.5}, {}, {}), start=1):
+        if number == 4:
+            managers[0] = metrics_log.RoundLog(path)  # A resumed run.
+        for manager in managers:
+            asyncio.run(manager.release({"loss": np.float32(0.1 * number), **more}, number))
+        inodes.append(path.stat().st_ino)
+        assert path.read_bytes() == by_tff.read_bytes()
+    assert len(set(inodes[1:3])) == len(set(inodes[3:])) == 1
+
+
+def test_a_digest_grows_with_its_file(tmp_path):
+    path, at_once = tmp_path / "table.csv", metrics_log.TableDigest
+    grown, seen = at_once(path), []
     for number in range(1, 6):
         # Round 4 adds a column, for which the whole file is written again.
         header = "round,loss" + ",knn" * (number > 3)
@@ -668,6 +685,7 @@ def test_the_digest_of_a_round_stays_as_its_file_grows(tmp_path):
             f"{r},0.{r}" + (",0.9" if r == 4 else "," * (number > 3)) for r in range(1, number + 1)
         ]
         path.write_text("\r\n".join([header, *lines, ""]))
-        seen.append(metrics_log.digest(path, number))
-        assert [metrics_log.digest(path, r) for r in range(1, number + 1)] == seen
+        seen.append(grown.up_to(number))
+        assert at_once(path).up_to(number) == seen[-1]
+        assert [at_once(path).up_to(r) for r in range(1, number + 1)] == seen
     assert len(set(seen)) == 5

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow_federated as tff
 
 from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
@@ -16,6 +17,30 @@ from tff_ssl.simulation.cohort import Cohort
 
 # The remedy for a damaged file of a run.
 PUT_BACK = "put back a whole one, or start the run anew in another --output_dir"
+
+
+class RoundLog(tff.program.ReleaseManager[Mapping[str, float], int]):
+    """The file `metrics.csv`: one row per round, and another column for a metric that is new.
+
+    TFF's `CSVFileReleaseManager` reads and writes the whole file in every round, because it looks
+    for rows of later rounds. A run removes those when it starts.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self._path = path
+        rows = read_table(path) if os.path.exists(path) else []
+        self._header = rows[0] if rows else []
+
+    async def release(self, value: Mapping[str, float], key: int) -> None:
+        """Adds the row of a round, which is counted from 1."""
+        row = {"round": key, **{name: np.asarray(v).item() for name, v in value.items()}}
+        new = [name for name in row if name not in self._header]
+        if new:
+            rows = read_table(self._path)[1:] if self._header else []
+            self._header = [*self._header, *new]
+            replace_table(self._path, [self._header, *([*old, *[""] * len(new)] for old in rows)])
+        with whole_files.append(self._path) as file:
+            csv.DictWriter(file, self._header).writerow(row)
 
 
 class ClientLog:
@@ -53,24 +78,39 @@ class ClientLog:
                 writer.writerow([round_number + 1, client, *scalars])
 
 
-def digest(path: pathlib.Path, last_round: int) -> str:
-    """A hash, in hexadecimal, of the whole rows of a run's CSV file up to a round.
+class TableDigest:
+    """A hash of the rows of a run's CSV file, which is read on as the file grows."""
 
-    Empty cells do not count, because a later round may add a column. The file is then on the disk.
-    """
-    content = hashlib.blake2b(digest_size=16)
-    if path.exists():
-        whole_files.sync(path)
-        with open(path, "rb") as file:
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self._header: list[str] = []
+        self._end = 0  # Bytes of the file that are hashed.
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def up_to(self, last_round: int) -> str:
+        """The hash, in hexadecimal, of the whole rows of rounds up to one not before the last call.
+
+        Empty cells do not count, because a later round may add a column. The file is then on the
+        disk.
+        """
+        if not self._path.exists():
+            return self._hash.hexdigest()
+        whole_files.sync(self._path)
+        with open(self._path, "rb") as file:
             header = _cells(file.readline())
+            if header != self._header:
+                self._header, self._end = header, file.tell()
+                self._hash = hashlib.blake2b(digest_size=16)
+            file.seek(self._end)
             for line in file:
                 cells = _cells(line)
                 if cells and len(cells) == len(header) and cells[0].isdecimal():
                     if int(cells[0]) > last_round:
                         break
                     named = [cell for cell in zip(header, cells, strict=True) if cell[1]]
-                    content.update(repr(named).encode(errors="surrogateescape"))
-    return content.hexdigest()
+                    self._hash.update(repr(named).encode(errors="surrogateescape"))
+                self._end += len(line)
+        return self._hash.hexdigest()
 
 
 def _cells(line: bytes) -> list[str]:

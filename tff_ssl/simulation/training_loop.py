@@ -21,7 +21,7 @@ from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import Checkpoints
-from tff_ssl.simulation.metrics_log import PUT_BACK, digest, trim_metrics, whole_rows
+from tff_ssl.simulation.metrics_log import PUT_BACK, RoundLog, TableDigest, trim_metrics, whole_rows
 from tff_ssl.simulation.packing import is_finite, pack, unpack
 from tff_ssl.simulation.progress import Progress
 
@@ -103,18 +103,15 @@ class TrainingLoop:
         state = restored[-1] if restored else initial
         self._check_unchanged(done)
         with _writing(self.output_dir, done):
-            # A killed run may have left files half-written.
             whole_files.remove_unfinished(self.output_dir)
-            for file in self.output_dir.glob("metrics.csv_temp*"):
-                file.unlink()
             trim_metrics(self._metrics_path, done)
             simulation.on_start(restored, done)
             del restored  # The state of an earlier checkpoint is large.
             releases = [
-                tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
+                RoundLog(self._metrics_path),
                 tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
             ]
-        saved = done
+        saved, files = done, self._files()
         progress = Progress(done, self.rounds)
         try:
             while done < self.rounds:
@@ -127,7 +124,7 @@ class TrainingLoop:
                     state, done = next_state, done + 1
                     progress.show(done, metrics)
                     if packed is not None:
-                        self._save(simulation, state, packed, done, saved)
+                        self._save(simulation, state, packed, done, saved, files)
                         saved = done
         except KeyboardInterrupt:
             with _interrupts_delayed():
@@ -137,7 +134,7 @@ class TrainingLoop:
                 # Deletes the row of a round that was stopped before it was counted.
                 trim_metrics(self._metrics_path, last)
                 if last > saved:
-                    self._save(simulation, state, packed, last, saved)
+                    self._save(simulation, state, packed, last, saved, files)
             kept = "the checkpoint is saved" if last else "there is nothing to save yet"
             if diverged:
                 kept = f"its state is not finite, so that --resume continues after round {last}"
@@ -178,15 +175,24 @@ class TrainingLoop:
         return Checkpoints(self.output_dir / "checkpoints")
 
     def _save(
-        self, simulation: Simulation, state: Any, packed: _Packed, done: int, saved: int
+        self,
+        simulation: Simulation,
+        state: Any,
+        packed: _Packed,
+        done: int,
+        saved: int,
+        files: Sequence[TableDigest],
     ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
-            self._checkpoints.save(packed, done, self._digests(done))
+            self._checkpoints.save(packed, done, self._digests(files, done))
             simulation.on_checkpoint(state)
 
-    def _digests(self, done: int) -> dict[str, str]:
+    def _files(self) -> list[TableDigest]:
+        return [TableDigest(self.output_dir / name) for name in _TABLES]
+
+    def _digests(self, files: Sequence[TableDigest], done: int) -> dict[str, str]:
         """What a checkpoint says of the run's other files, by their names."""
-        tables = {name: digest(self.output_dir / name, done) for name in _TABLES}
+        tables = {name: table.up_to(done) for name, table in zip(_TABLES, files, strict=True)}
         return {_CONFIGURATION: self.configuration, **tables}
 
     def _check_unchanged(self, done: int) -> None:
@@ -202,7 +208,7 @@ class TrainingLoop:
             )
             return
         whole_rows(self._metrics_path, done)
-        for name, now in self._digests(done).items():
+        for name, now in self._digests(self._files(), done).items():
             if before.get(name) != now:
                 raise TrainingError(
                     f"{self.output_dir / name} differs from what it was at the checkpoint of round "

@@ -7,9 +7,11 @@ import pytest
 from launch.benchmarks import processes
 
 
-def test_medians_are_of_the_first_tenth_after_the_start_and_of_the_last():
+def test_a_run_is_summarized_over_the_first_tenth_after_the_start_and_the_last():
     rounds = 100
-    observations = [{"round": r, "rss_mb": 100.0 + r, "open_files": 7} for r in range(0, rounds, 2)]
+    observations = [
+        {"round": r, "rss_mb": 100.0 + r, "open_files": 7 + r % 4} for r in range(0, rounds, 2)
+    ]
     seconds = [9.0] * 5 + [1.0] * 10 + [5.0] * 75 + [2.0] * 10
     result = processes.first_and_last_tenth(observations, seconds, rounds)
     assert result["rss_mb_first_tenth"] == 100 + 10  # The median of rounds 6, 8, 10, 12 and 14.
