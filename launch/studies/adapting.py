@@ -8,7 +8,7 @@ HAM10000's cases of one image, three quarters of them, since it needs two images
 from typing import NamedTuple
 
 from launch.studies.engine.statements import above, say
-from launch.studies.engine.study import PIXELS, At, cell, study, table
+from launch.studies.engine.study import PIXELS, UNTRAINED, At, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
@@ -46,17 +46,21 @@ _DATA = {
         10, "byol_no_blur", 40, ("0.0001", "0.0001", "0.00003"),
     ),
 }  # fmt: skip
+_PROBE = "--labels_per_class=5 --label_draws=20"
+# A network with random weights needs norms, which the statistics of ImageNet are no longer.
+_UNTRAINED = f"{_PROBE} --baselines=random_encoder --norm=group"
 _METRICS = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
 
 
-def _run(at: At, row: str, name: str, rate: str, baselines: str = "") -> Cell:
+def _run(
+    at: At, row: str, name: str, rate: str, baselines: str = "", evaluations: tuple[str, ...] = ()
+) -> Cell:
     (algorithm, side, _, flags), of_data = _METHODS[row], _DATA[at.data]
     return cell(
         name, f"--dataset={at.data} {of_data.clients} --algorithm={algorithm} {flags}",
         f"--hparam={side}_learning_rate={rate} --init_from=efficientnet_lite0 --projector=64",
         f"--views={of_data.views} {at.length(at(of_data.rounds, 500))}",
-        "--labels_per_class=5 --label_draws=20",
-        f"--baselines={baselines} --personalized_clients=0",
+        f"{_PROBE} --baselines={baselines} --personalized_clients=0", evaluations=evaluations,
     )  # fmt: skip
 
 
@@ -66,18 +70,19 @@ def adapting(at: At) -> Experiment:
 
     Nothing of this is published. Rates were chosen by `adapting_rates`. Views are 96 pixels wide.
     FedBN's clients keep their batch norms; the others have the moving averages of ImageNet as a
-    part of scales and offsets. From scratch, DCCO trains its default encoder with its default
+    part of scales and offsets. The untrained encoder is the same network with random weights and
+    group norm. From scratch, DCCO trains its default encoder with its default
     preset on the same clients.
     """
     of_data = _DATA[at.data]
     cells = [
-        _run(at, row, row.lower(), rate, "raw_pixels" if row == "DCCO" else "")
+        _run(at, row, row.lower(), rate, *(("raw_pixels", (_UNTRAINED,)) if row == "DCCO" else ()))
         for row, rate in zip(_METHODS, of_data.rates, strict=True)
     ]
     cells.append(cell(
         "scratch", "--flagfile=launch/presets/case_folder/dcco.flags", f"--dataset={at.data}",
         of_data.clients.replace("--image_size=96", ""), at.length(),
-        "--labels_per_class=5 --label_draws=20 --baselines=",
+        f"{_PROBE} --baselines=",
     ))  # fmt: skip
     rows = {AS_IT_IS: "dcco", **{row: row.lower() for row in _METHODS}, SCRATCH: "scratch"}
     tables = {key: _table(metric, 5 * of_data.classes, rows) for key, metric in _METRICS.items()}
@@ -93,7 +98,7 @@ def _table(metric: str, labels: int, rows: dict[str, str]) -> Table:
     selector, column = Selector("linear", labels, metric), metric.replace("_", " ")
     return table(
         f"Linear probe, five labels a class, {column}", selector, [column], rows,
-        untrained={PIXELS: "DCCO"},
+        untrained={UNTRAINED: "DCCO", PIXELS: "DCCO"},
         selectors={AS_IT_IS: selector._replace(baseline="pretrained_encoder")},
     )  # fmt: skip
 

@@ -66,6 +66,18 @@ def test_a_baseline_of_a_result_can_be_shown(folder):
     assert value.mean == pytest.approx(0.26)
 
 
+def test_a_baseline_can_be_that_of_a_further_evaluation(folder):
+    for run in (folder / "dcco_1").iterdir():
+        entry = {"protocol": "linear", "labels": 500, "accuracy": 0.9}
+        further = entry | {"baselines": {"raw_pixels": {"accuracy": 0.3}}}
+        (run / "result_linear.json").write_text(json.dumps([further]))
+    runs = read_folder(folder).runs["dcco_1"]
+    linear = Selector("linear", 500)
+    pixels, untrained = (linear._replace(baseline=b) for b in ("raw_pixels", "random_encoder"))
+    values = [measured.select(runs, shown).mean for shown in (linear, untrained, pixels)]
+    assert values == pytest.approx([0.52, 0.26, 0.3])
+
+
 def test_results_of_earlier_versions_have_no_effective_rank(tmp_path):
     """A later figure is not measured where it is missing; any other is an error."""
     write_run(tmp_path, "dcco_1", 0, 0.5)

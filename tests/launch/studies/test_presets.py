@@ -29,7 +29,7 @@ def _presets(project_root):
 
 def _protocols(trained, evaluated):
     """The protocols of a cell's results, from the flags of its training and its evaluations."""
-    protocols = {TRAINING, *(flags["protocol"] for flags in evaluated)}
+    protocols = {TRAINING, *(flags.get("protocol", "linear") for flags in evaluated)}
     protocols.add("supervised" if trained.get("objective") == "supervised" else "linear")
     if int(trained.get("personalized_clients", 0)):
         protocols.add("linear_personalized")
