@@ -100,7 +100,7 @@ def order_verdict(trial: Trial) -> str | None:
 
 
 def figures(trial: Trial) -> str:
-    """A trial's figures with their deviations, by column."""
+    """A trial's figures with their deviations, by column, and the number of seeds."""
     _, shown, values = statements(trial)[0]
     by_column: dict[str, list[str]] = {}
     for row, column in trial.figures:
@@ -113,7 +113,9 @@ def figures(trial: Trial) -> str:
         f"{column}: {', '.join(parts)}" if len(shown.columns) > 1 else ", ".join(parts)
         for column, parts in by_column.items()
     ]
-    return f"{'; '.join(texts)} ({shown.title})"
+    counts = sorted({values[figure].seeds for figure in trial.figures} - {0, 1})
+    seeds = f"; {' or '.join(map(str, counts))} seeds" if counts else ""
+    return f"{'; '.join(texts)} ({shown.title}{seeds})"
 
 
 def _format(value, shown) -> str:

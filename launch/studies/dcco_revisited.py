@@ -116,11 +116,11 @@ _CIFARS = _CIFAR100, _CIFAR10 = "dcco_table1-cpu", "dcco_table1-cpu-cifar10"
 _DIGITS = "dcco_table1_revisited-cpu-digits"
 _CHOSEN = "Network and rounds were chosen with the probes of seed 0 on test images in view."
 _SETTINGS = {
-    _CIFAR100: f"CIFAR-100, tiny ResNet at 16x16, 1200 rounds of 256 images; 3 seeds. {_CHOSEN}",
+    _CIFAR100: f"CIFAR-100, tiny ResNet at 16x16, 1200 rounds of 256 images. {_CHOSEN}",
     _CIFAR10: "CIFAR-10, small ResNet at 16x16, 2000 rounds of 256 images, non-IID clients of 1 "
-    f"and 4 alone; 3 seeds. {_CHOSEN}",
+    f"and 4 alone. {_CHOSEN}",
     _DIGITS: "Digits, 1280 images on clients that come often, tiny ResNet, 250 rounds of 128 "
-    "images, the better of two rates; probes with 50 and with 10 labels; 3 seeds.",
+    "images, the better of two rates; probes with 50 and with 10 labels.",
 }
 _NON_IID, _IID = ("non-IID, 4", "non-IID, 16"), ("IID, 4", "IID, 16")
 _BASELINES = (DCCO, CONTRASTIVE, CCO)
@@ -191,7 +191,7 @@ CLAIMS = (
                    "most."), place="section 4.3"),
     claim("D11", "Appendix C", "BYOL learns with batch norm (41.0) and not with group norm (3.0), "
           "and so does SimSiam (Figure 3b, without figures).",
-          "CIFAR-10, tiny ResNet at 16x16, 500 steps of 128 images; 3 seeds.",
+          "CIFAR-10, tiny ResNet at 16x16, 500 steps of 128 images.",
           "dcco_appendix_c-cpu", "batch group", ("BYOL", "SimSiam", UNTRAINED),
           ("batch norm", "group norm"),
           "With group norm both are near the untrained encoder, and three seeds do not show that "

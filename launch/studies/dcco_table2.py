@@ -173,7 +173,7 @@ def dcco_table2_few_labels(at: At) -> Experiment:
     return at.build(cells, tables, statements, {"one client a case": METHODS[DCCO]})
 
 
-_HAM = "HAM10000, a client a case, tiny ResNet at 32x32, 400 rounds; 3 seeds."
+_HAM = "HAM10000, a client a case, tiny ResNet at 32x32, 400 rounds."
 _FEW = "HAM10000, 100 labelled cases, tiny ResNet at 24x24, 128 clients a round, 150 rounds"
 
 
@@ -189,7 +189,7 @@ def _claim(
         setting = f"{_HAM} Frozen, which is not the paper's protocol; balanced accuracy."
         trials.append(trials[0]._replace(setting=setting, statements=f"frozen.{statement}"))
     few = Trial(
-        f"{_FEW}; 3 seeds. {words}; balanced accuracy.", "dcco_table2_few_labels-cpu",
+        f"{_FEW}. {words}; balanced accuracy.", "dcco_table2_few_labels-cpu",
         f"{kind}_balanced.100.{statement}", rows, _COHORTS[1:2], "Fine-tuned on 100 and on "
         "300 labelled cases, pretrained networks are not above the one from scratch either.",
     )  # fmt: skip

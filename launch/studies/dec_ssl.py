@@ -198,7 +198,7 @@ def dec_ssl_figure9(at: At) -> Experiment:
     return at.build(cells, tables, statements, {"alpha 0.1": "nt_xent"})
 
 
-_CPU = "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs; 3 seeds."
+_CPU = "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs."
 _ENDS = ("alpha 5", "alpha 0.01")
 CLAIMS = (
     claim("S1", "Figure 2, labels", "With non-IID labels Dec-SSL hardly falls, and Dec-SL does.",
@@ -206,7 +206,7 @@ CLAIMS = (
     claim("S2", "Figure 2, features, and 18",
           "With clusters of features on clients Dec-SSL hardly falls, and Dec-SL does.",
           "CIFAR-10, 5 clients with clusters of the features of a supervised encoder, 5000 images, "
-          "tiny ResNet at 16x16, 5 rounds of 2 epochs; 3 seeds.", "dec_ssl_features-cpu",
+          "tiny ResNet at 16x16, 5 rounds of 2 epochs.", "dec_ssl_features-cpu",
           "keeps less.*.decsl", (SSL, SL, UNTRAINED), _ENDS,
           "Without the correction for four comparisons it would hold. Dec-SLRep falls as little as "
           "Dec-SSL by the means, and is 0.6 points above it."),
@@ -231,7 +231,7 @@ CLAIMS = (
           "dec_ssl_figure2-cpu", "less.*.decslrep slrep", (SSL, SLREP, SL, UNTRAINED), _ENDS,
           "Dec-SLRep falls by 5 points by the mean, and differs too much between three seeds. "
           "Dec-SL is below the untrained encoder.",
-          Trial(f"{SWEEPS} Skewness beta 1, 0.3 and 0; 3 seeds.", "dec_ssl_robustness-cpu",
+          Trial(f"{SWEEPS} Skewness beta 1, 0.3 and 0.", "dec_ssl_robustness-cpu",
                 "skewed.less.*.decslrep skewed.slrep", (*METHODS, UNTRAINED),
                 ("beta 1", "beta 0"),
                 "On skewed clients Dec-SSL loses less than Dec-SLRep and is above it by 8 "
@@ -239,12 +239,12 @@ CLAIMS = (
                 "untrained encoder, so that this counts as not shown.")),
     claim("S16", "Figure 9, section B.3", "Local models of Dec-SSL are closer to the global one "
           "than those of Dec-SLRep: distances 17.16 and 178.92.", "CIFAR-10, 5000 images on 5 "
-          "clients, alpha 0.1, tiny ResNet at 16x16; mean over three clients; 3 seeds.",
+          "clients, alpha 0.1, tiny ResNet at 16x16; mean over three clients.",
           "dec_ssl_figure9-cpu", "*.order", (SSL, SLREP), (_D_W,),
           "The paper says an order of magnitude; more than a factor of nine counts here."),
     claim("S17", "Figure 11", "Dec-SSL is robust to clients of rotated and styled images.",
           "CIFAR-10, 5 clients with a rotation or a style each, 5000 images, tiny ResNet at 16x16, "
-          "10 epochs in all; figures of rotations; 3 seeds.", "dec_ssl_figure11-cpu",
+          "10 epochs in all; figures of rotations.", "dec_ssl_figure11-cpu",
           "*.keeps", (*METHODS, UNTRAINED), _ENDS, "Dec-SLRep loses 4 to 6 points by "
           "the means, and its losses differ too much between three seeds to be shown."),
 )  # fmt: skip

@@ -176,13 +176,13 @@ _ALPHAS = ("alpha 5", "alpha 0.01")
 CLAIMS = (
     claim("S8", "Figures 4 right and 6d",
           "As fewer of 20 clients take part, Dec-SLRep and Dec-SL fall, and Dec-SSL loses less.",
-          f"{SWEEPS} Alpha 0.02; 20, 5 or 1 of 20 clients in a round; 3 seeds.",
+          f"{SWEEPS} Alpha 0.02; 20, 5 or 1 of 20 clients in a round.",
           "dec_ssl_clients-cpu", "of_20.less", METHODS, ("20 of 20", "1 of 20"),
           "Hardly anything falls here as fewer clients take part, so that there is no loss to "
           "compare."),
     claim("S18", "Figure 12", "On star, cycle, tree and random graph Dec-SSL is as stable to "
           "non-IID labels as with a server.",
-          f"{SWEEPS} 10 clients, and 20 on the tree and the random graph; 3 seeds.",
+          f"{SWEEPS} 10 clients, and 20 on the tree and the random graph.",
           "dec_ssl_figure12-cpu", "keeps near", _NETWORKS, _ALPHAS,
           "Every network loses 1.1 to 1.5 points from "
           "non-IID labels, as the server does. By the means each keeps about two thirds of its "
@@ -190,24 +190,24 @@ CLAIMS = (
           "46 percent of two points. Such gains are too small to show whether more than half is "
           "kept."),
     claim("S19", "Figure 13", "Dec-SSL is robust where each of 10 clients has one class.",
-          f"{SWEEPS} 10 clients, IID or of one class; 3 seeds.", "dec_ssl_clients-cpu",
+          f"{SWEEPS} 10 clients, IID or of one class.", "dec_ssl_clients-cpu",
           "ten.keeps", (*METHODS, UNTRAINED), ("IID", "one class a client"),
           _GAIN_WITHIN.format("2.6 of 4.5")),
     claim("S21", "Figure 15",
           "With 100 clients, a fifth of them in a round, Dec-SSL is still robust.",
           "CIFAR-10, 100 clients of 64 images of whom 20 take part in a round, tiny ResNet at "
-          "16x16, 12 rounds of 4 epochs; 3 seeds.", "dec_ssl_clients-cpu", "hundred.keeps",
+          "16x16, 12 rounds of 4 epochs.", "dec_ssl_clients-cpu", "hundred.keeps",
           (*METHODS, UNTRAINED), _ALPHAS, _GAIN_WITHIN.format("2.1 of 3.6")),
     PaperClaim("S7", "Figures 4 left, 5 and 6c",
                "As local epochs E rise, Dec-SLRep and Dec-SL fall, and Dec-SSL loses less.", tuple(
         Trial(f"CIFAR-10, 5000 images of 5 clients, alpha {_ALPHA}, tiny ResNet at 16x16, {total} "
-              "epochs in all; 3 seeds.", "dec_ssl_figure6-cpu", f"of_{total}.less", METHODS,
+              "epochs in all.", "dec_ssl_figure6-cpu", f"of_{total}.less", METHODS,
               ("E = 1", last), "No method loses from more local epochs: there is no loss to "
               "compare, and Dec-SLRep gains. Dec-SSL has the highest mean throughout.")
         for total, last in ((10, "E = 5"), (20, "E = 10")))),
     claim("S14", "Figure 7",
           "Dec-SSL with a masked autoencoder is robust to non-IID labels and to local epochs, too.",
-          "CIFAR-10, 5 clients of 1000 images, `vit_micro` at 16x16, 40 epochs in all; 3 seeds.",
+          "CIFAR-10, 5 clients of 1000 images, `vit_micro` at 16x16, 40 epochs in all.",
           "dec_ssl_figure7-cpu", "*.keeps", (_MAE, _MAE_SLREP, UNTRAINED),
           ("alpha 5", "alpha 0.02")),
     PaperClaim("S27", "section B.1", "A masked autoencoder with a ViT-Tiny (1000 epochs) has a "
@@ -223,10 +223,10 @@ CLAIMS = (
                       "pytest tests/launch/studies/test_dec_ssl.py"),)),
     claim("S15", "Figure 8", "With BYOL and SimSiam it is as robust, and on CIFAR-100 and "
           "Tiny-ImageNet it is above Dec-SLRep.",
-          f"{SWEEPS} Alpha {_ALPHA}; 3 seeds.", "dec_ssl_figure6-cpu", "others.keeps",
+          f"{SWEEPS} Alpha {_ALPHA}.", "dec_ssl_figure6-cpu", "others.keeps",
           ("BYOL", "SimSiam", SLREP, UNTRAINED), ("E = 1", "E = 5"),
           "BYOL keeps its gain by the mean, which differs too much between three seeds. No method "
           "loses from more local epochs here.",
-          Trial(f"{SWEEPS} CIFAR-100 in place of CIFAR-10, beta 0.1; Dec-SSL itself; 3 seeds.",
+          Trial(f"{SWEEPS} CIFAR-100 in place of CIFAR-10, beta 0.1; Dec-SSL itself.",
                 "dec_ssl_transfer-cpu", "epochs.above.decslrep", METHODS, ("E = 2", "E = 5"))),
 )  # fmt: skip

@@ -140,7 +140,7 @@ def dec_ssl_shifts(at: At) -> Experiment:
 
 _KINDS = (
     "Digits, 8 clients, half of whom see them turned by 180 degrees, 10 rounds of 16 epochs, each "
-    "client scored on images of its own kind; 3 seeds."
+    "client scored on images of its own kind."
 )
 _KINDS_NOTE = (
     "FeatARC finds the kinds, and with five labels a class it is 1.3 points above FedAvg. It is "
@@ -151,8 +151,8 @@ _FIGURE5 = "{0}above.fedavg {0}above.align_only {0}above.cluster_only"
 CLAIMS = (
     claim("S10", "Figure 5",
           "FeatARC is above FedAvg, alignment alone and clusters alone (curves without figures).",
-          "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs; 3 "
-          "seeds. Alpha 0.02.", "dec_ssl_figure5-cpu", _FIGURE5.format("own."),
+          "CIFAR-10, 5 clients of 400 images, small ResNet at 16x16, 12 rounds of 4 epochs. "
+          "Alpha 0.02.", "dec_ssl_figure5-cpu", _FIGURE5.format("own."),
           (_OURS, *_RIVALS, UNTRAINED), ("non-IID",), "The printed algorithm, whose clusters have "
           "no kinds of clients to find.",
           Trial(f"{_KINDS} Five labels a class.", "dec_ssl_shifts-cpu", _FIGURE5.format("five."),

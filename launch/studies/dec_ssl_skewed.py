@@ -189,38 +189,38 @@ _SKEWED = ("beta 1", "beta 0")
 _SHARES = ("10% of the images", "30% of the images", "100% of the images")
 CLAIMS = (
     claim("S3", "Figure 2, section 3.1", "Dec-SSL is comparable with centralized SSL.",
-          f"{SWEEPS} Clients with beta 1 and 0, and one client with all images; 3 seeds.",
+          f"{SWEEPS} Clients with beta 1 and 0, and one client with all images.",
           "dec_ssl_robustness-cpu", "central", (SSL, _CENTRALIZED, UNTRAINED), _SKEWED,
           "Centralized SSL is 5 points above Dec-SSL after ten epochs."),
     claim("S13", "Table 4", "From CIFAR-10 to STL-10, Dec-SSL on non-IID clients has 60 (IID 65), "
           "Dec-SLRep 31 (65), and Dec-SSL with less communication 33.",
           f"{SWEEPS} Probes on CIFAR-100, because STL-10 is not here, with 5000 and 500 labels; "
-          "less communication is E = 5; 3 seeds.", "dec_ssl_robustness-cpu", "transfer*",
+          "less communication is E = 5.", "dec_ssl_robustness-cpu", "transfer*",
           (SSL, SLREP), (_IID, _NON_IID),
           "Dec-SSL keeps its transfer and Dec-SLRep does not, but E = 5 in place of 2 costs "
           "Dec-SSL half a point only."),
     claim("S20", "Figure 14",
           "Dec-SSL falls with the images of a client, and keeps 50 with a tenth of them.",
-          f"{SWEEPS} A tenth and three tenths of the images; 3 seeds.", "dec_ssl_robustness-cpu",
+          f"{SWEEPS} A tenth and three tenths of the images.", "dec_ssl_robustness-cpu",
           "images", (SSL, UNTRAINED), _SHARES,
           "With 500 images in all Dec-SSL is as good as the untrained encoder."),
     claim("S22", "Figure 16, left", "Dec-SSL with FedProx is robust, too.",
-          f"{SWEEPS} Skewness beta 1 and 0; 3 seeds.", "dec_ssl_robustness-cpu",
+          f"{SWEEPS} Skewness beta 1 and 0.", "dec_ssl_robustness-cpu",
           "fedprox.keeps", (_FEDPROX, SSL, SLREP, UNTRAINED), _SKEWED),
     claim("S12", "Table 2, bottom", "From CIFAR-100 to CIFAR-10, Dec-SSL on non-IID clients keeps "
           "its transfer (70 against 71 on IID ones), Dec-SLRep does not (43 against 65).",
           "5000 images of CIFAR-100, tiny ResNet at 16x16, 10 epochs in all; non-IID is beta 0.1; "
-          "probes on CIFAR-10 with 5000 and 500 labels; 3 seeds.", "dec_ssl_transfer-cpu",
+          "probes on CIFAR-10 with 5000 and 500 labels.", "dec_ssl_transfer-cpu",
           "transfer*.keeps transfer*.less transfer*.above.decslrep.noniid",
           (SSL, SLREP, UNTRAINED), (_IID, _NON_IID)),
     claim("S23", "Figure 16, right", "On CIFAR-100 FeatARC is above FedProx.",
           "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' "
-          "models, the printed FeatARC; 3 seeds.", "dec_ssl_transfer-cpu", "own.above.fedprox",
+          "models, the printed FeatARC.", "dec_ssl_transfer-cpu", "own.above.fedprox",
           ("FeatARC", "FedProx", "FedAvg", UNTRAINED), ("accuracy",), "FedProx and FedAvg gain 4 "
           "points over the untrained encoder, and FeatARC is half a point below them."),
     claim("S24", "section 6.3", "FeatARC is above FedBN, which is the paper's FedAvg.",
           "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' "
-          "models, the printed FeatARC; 3 seeds.", "dec_ssl_transfer-cpu", "own.above.fedavg",
+          "models, the printed FeatARC.", "dec_ssl_transfer-cpu", "own.above.fedavg",
           ("FeatARC", "FedAvg", UNTRAINED), ("accuracy",), "FeatARC is half a point below it."),
     PaperClaim("S25", "Table 2, top", "On IID clients FeatARC (86.74) is above FedEMA (86.26) and "
                "FedU (83.96), too.", untried="At the CPU's scale, `dec_ssl_figure5` has only "

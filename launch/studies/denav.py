@@ -306,20 +306,20 @@ CLAIMS = (
                       "pytest tests/models/test_vit.py tests/models/test_resnet.py"),)),
     claim("N3", "Table 3",
           "At equal epochs DeNAV is above gossip learning: 92.80 against 90.52 on CIFAR-10.",
-          f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu",
+          f"{SMALL} 300 steps of 10 epochs.", "denav_table3-cpu",
           "tuned.*.above.gossip_learning", (*_OF_3000, SCRATCH), _ACCURACY,
           "Fine-tuned, every method is within 1.8 points "
           "of the network from scratch: there is no margin.",
           Trial(f"The same. {FROZEN} on CIFAR-100, the data of pretraining.", "denav_table3-cpu",
                 "frozen.above.gossip_learning", _OF_3000, _ACCURACY, NO_START)),
     claim("N4", "Table 3", "It needs less than a tenth of the communications: 1000 against 14850.",
-          f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu", "sent",
+          f"{SMALL} 300 steps of 10 epochs.", "denav_table3-cpu", "sent",
           (_OF_3000[0], _OF_3000[2]), ("communications",),
           "Models that were sent. "
           "30 clients have fewer links than the paper's 100."),
     claim("N5", "Table 4", "The navigator's formula is above a random route and above itself "
           "without each term; CIFAR-10: 90.96, random 90.28, without volume 88.54.",
-          f"{SMALL} 30 steps of 40 epochs; 5 seeds.", "denav_table4-cpu", "tuned",
+          f"{SMALL} 30 steps of 40 epochs.", "denav_table4-cpu", "tuned",
           (_OURS, "Random selection", _NO_VOLUME, _NO_TIME, _NO_HISTORY, SCRATCH), _ACCURACY,
           "By the means no other is better than the formula by more than a hundredth of a point, "
           "and volume matters most.",
@@ -330,7 +330,7 @@ CLAIMS = (
                 "resources and history make no difference that is shown.")),
     claim("N6", "Table 4", "The formula takes 36.8 minutes: more than without data volume (28.8) "
           "and a random route (33.7), less than without computing resources (37.6) and without "
-          "history (38.9).", f"{SMALL} 30 steps of 40 epochs; 5 seeds.", "denav_table4-cpu", "time",
+          "history (38.9).", f"{SMALL} 30 steps of 40 epochs.", "denav_table4-cpu", "time",
           (_OURS, "Random selection", _NO_VOLUME, _NO_TIME, _NO_HISTORY), ("simulated time",),
           "Simulated time. Of the four, the paper's text names computing resources alone. In "
           "planned routes without training volume costs time and computing resources save it, but "
@@ -345,7 +345,7 @@ CLAIMS = (
                 "python -m launch.studies.routes")),
     claim("N7", "Table 5", "For parallel models, weights by staleness are better than equal ones "
           "and than weights by volume; CIFAR-10: 91.46, 90.64, 91.08.",
-          f"{SMALL} Five models, 60 steps of 10 epochs; 5 seeds.", "denav_table5-cpu",
+          f"{SMALL} Five models, 60 steps of 10 epochs.", "denav_table5-cpu",
           "tuned.*.above.with*",
           (_STALENESS, *(row for row in _TABLE5 if row != _STALENESS), SCRATCH), _ACCURACY,
           "Any aggregation is above none, by 3 "

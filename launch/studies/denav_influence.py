@@ -167,7 +167,7 @@ def _claim(name: str, symbol: str, text: str, note: str) -> PaperClaim:
         name, f"Table {sweep.table}", text,
         tuple(
             Trial(
-                f"{denav.SMALL} 60 steps of 10 epochs where they do not vary{measure}; 5 seeds.",
+                f"{denav.SMALL} 60 steps of 10 epochs where they do not vary{measure}.",
                 "denav_influence-cpu", f"{symbol}.{kind}{time}", (*rows, baseline),
                 ("accuracy",), own_note,
             )

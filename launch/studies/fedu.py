@@ -268,16 +268,14 @@ def fedu_table3(at: At) -> Experiment:
 
 
 TINY = "Tiny ResNet at 12x12, 200 rounds, momentum 0.856, 5 clients of 160 images"
-_OLD = (
-    "CIFAR-10, 5 clients of 400 images of two classes, small ResNet at 16x16, 40 rounds; 3 seeds."
-)
+_OLD = "CIFAR-10, 5 clients of 400 images of two classes, small ResNet at 16x16, 40 rounds."
 _NON_IID_RIVALS = "{0}.above.single_client_training.noniid {0}.above.fedsimclr.noniid"
 _SINGLE_ALONE = "Of the baselines, single clients alone were run."
 _BOTH = tuple(SPLITS)
 CLAIMS = (
     claim("U1", "Table 1", "In linear probes FedU is above single clients, FedSimCLR, FedSimSiam "
           "and FedCA; non-IID CIFAR-10: 78.7 against 72.0 of single clients (ResNet-18).",
-          f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "probed.above",
+          f"{TINY} of CIFAR-10.", "fedu_table1-cpu", "probed.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", "FedSimSiam", "FedBYOL", UNTRAINED), _BOTH,
           "FedSimCLR is 2.6 to 3.6 points above FedU by the means, which is not shown after the "
           "correction for eight comparisons. FedSimSiam and FedBYOL have higher means, too. FedCA "
@@ -288,13 +286,13 @@ CLAIMS = (
                 ("FedU", SINGLE), ("non-IID",), _SINGLE_ALONE)),
     claim("U2", "Table 1",
           "On non-IID CIFAR-10 FedU is above supervised FedAvg: 83.25 against 67.74.",
-          f"{TINY} of CIFAR-10; supervised clients have 5000 images in all, in as many steps; 3 "
-          "seeds.", "fedu_table1-cpu", "probed.supervised", ("FedU", SUPERVISED, UNTRAINED), _BOTH,
+          f"{TINY} of CIFAR-10; supervised clients have 5000 images in all, in as many steps.",
+          "fedu_table1-cpu", "probed.supervised", ("FedU", SUPERVISED, UNTRAINED), _BOTH,
           "On IID clients supervised FedAvg is above FedU, as in the paper. On non-IID ones its "
           "classifier is below a probe of the untrained encoder, which would beat it, too."),
     claim("U3", "Table 2", "Fine-tuned with 1 % and 10 % of the labels FedU is above all but "
           "centralized BYOL; non-IID CIFAR-10: 68.3 and 78.5, single clients 60.3 and 70.6.",
-          f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "tuned.*.above",
+          f"{TINY} of CIFAR-10.", "fedu_table1-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", SUPERVISED, UNTRAINED), _BOTH,
           "By the means FedSimCLR is above FedU on both kinds of clients, and supervised FedAvg on "
           "IID ones, which is shown with 1 % of the labels. "
@@ -304,30 +302,30 @@ CLAIMS = (
     claim("U10", "Table 1",
           "A deeper encoder is better: ResNet-50 86.48, ResNet-18 85.21 (IID CIFAR-10).",
           f"{TINY} of CIFAR-10, 75 rounds; the larger encoder is the small ResNet, which has twice "
-          "the channels; 3 seeds.", "fedu_encoders-cpu", "larger gain",
+          "the channels.", "fedu_encoders-cpu", "larger gain",
           ("FedU, small", "FedU, tiny", f"{UNTRAINED}, small", f"{UNTRAINED}, tiny"), _BOTH,
           "Untrained, the larger encoder is 3.7 points better already. What training adds has to "
           "be more, too, and is less."),
     claim("U4", "Table 3", "Transferred from Mini-ImageNet to CIFAR-100 FedU is best: 75.60 on "
           "non-IID clients, single clients 75.14, FedSimCLR 70.91.", f"{TINY}, from CIFAR-100 to "
-          "CIFAR-10, because Mini-ImageNet is not here; fine-tuned on 5000 labels; 3 seeds.",
+          "CIFAR-10, because Mini-ImageNet is not here; fine-tuned on 5000 labels.",
           "fedu_table3-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", RANDOM), _BOTH,
           "FedSimCLR has the highest mean on both kinds of "
           "clients."),
     claim("U11", "Table 1", "So it is on CIFAR-100: FedU 56.5 (IID) and 57.1 (non-IID), single "
           "clients 51.3 and 49.7, FedSimCLR 39.8 and 38.7, FedCA 43.3 and 42.3.",
-          f"{TINY} of CIFAR-100; linear probes on 5000 labels; 3 seeds.", "fedu_table3-cpu",
+          f"{TINY} of CIFAR-100; linear probes on 5000 labels.", "fedu_table3-cpu",
           "home.above", ("FedU", SINGLE, "FedSimCLR", "FedCA", UNTRAINED), _BOTH,
           "FedU is above single clients on both kinds of clients, and two points below FedSimCLR. "
           "Of all methods only FedSimCLR is above raw pixels. FedSimSiam and the fine-tuning of "
           "Table 2 were not run on CIFAR-100.",
-          Trial(f"{TINY} of CIFAR-100; 3 seeds.", "fedu_table3-cpu",
+          Trial(f"{TINY} of CIFAR-100.", "fedu_table3-cpu",
                 "home.above.single_client_training", ("FedU", SINGLE, UNTRAINED), _BOTH,
                 "Single clients alone.")),
     claim("U12", "section 4", "The gains have a size: FedU is above single clients by more than 5 "
           "points in linear probes on non-IID clients, and by 3 with few labels.",
-          f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "probed.size tuned.*.size",
+          f"{TINY} of CIFAR-10.", "fedu_table1-cpu", "probed.size tuned.*.size",
           ("FedU", SINGLE, UNTRAINED), _BOTH,
           "FedU is one point above single clients. The paper's 14 points over FedCA are not tried, "
           "because FedCA has no alignment here."),

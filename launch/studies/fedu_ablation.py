@@ -162,7 +162,7 @@ def fedu_figure6(at: At) -> Experiment:
     return at.build(cells, tables, statements, {"non-IID": by_rounds[many].name})
 
 
-_SETTING = f"{TINY} of CIFAR-10; 3 seeds."
+_SETTING = f"{TINY} of CIFAR-10."
 _NO_RULE = (
     "The rules for the predictor hardly differ here, so that no threshold between them can help."
 )
@@ -184,10 +184,10 @@ CLAIMS = (
           _NO_RULE),
     claim("U8", "Figure 6a",
           "With 500 epochs in all, accuracy falls as the local epochs E of a round rise.",
-          f"{TINY} of CIFAR-10, 200 epochs in all; 3 seeds.", "fedu_figure6-cpu", "epochs",
+          f"{TINY} of CIFAR-10, 200 epochs in all.", "fedu_figure6-cpu", "epochs",
           ("FedU",), ("E = 1", "E = 5", "E = 20"),
           "With 20 local epochs a round FedU is as good as with one, on clients of 160 images."),
     claim("U9", "Figure 6b", "More rounds of one epoch, from 100 to 800, are better.",
-          f"{TINY} of CIFAR-10, non-IID clients; 3 seeds.", "fedu_figure6-cpu", "rounds", ("FedU",),
+          f"{TINY} of CIFAR-10, non-IID clients.", "fedu_figure6-cpu", "rounds", ("FedU",),
           ("R = 25", "R = 50", "R = 100", "R = 200")),
 )  # fmt: skip

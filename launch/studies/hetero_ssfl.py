@@ -289,7 +289,7 @@ def hetero_local_epochs(at: At) -> Experiment:
 _DATA = "CIFAR-10, clients of 510 images, tiny and small ResNets at 16x16."
 _CLIENTS = (
     "CIFAR-10, 5 clients of 510 images of two classes, tiny and small ResNets at 16x16, 10 rounds "
-    "of 4 epochs; 3 seeds."
+    "of 4 epochs."
 )
 _NO_INFLUENCE = (
     "mu = 0.5 has the highest mean, 0.5 points above clients alone, and a RAD of 100 images is 0.6 "
@@ -319,14 +319,14 @@ CLAIMS = (
           "untrained networks, FedU 3.5."),
     claim("H4", "Table 3", "With 5, 20 and 100 clients it is above FedU and FedEMA; CIFAR-100: "
           "67.7, 57.5, 43.3; FedEMA 61.8, 52.5, 42.0.", "CIFAR-10, 1280 images in a round on 5, 20 "
-          "and 100 clients of two classes, 10 rounds of 4 epochs at 16x16; 3 seeds.",
+          "and 100 clients of two classes, 10 rounds of 4 epochs at 16x16.",
           "hetero_table3-cpu", "probed.above", (SSFL, *_TWO), ("5 (5)", "20 (5)", "100 (10)"),
           "With 20 and 100 clients no method is above its untrained encoder after ten rounds; an "
           "evaluated client takes part in 2.3 and 1.7 of them on average. With five, FedU and "
           "FedEMA are above Hetero-SSFL."),
     claim("H5", "Table 4", "Collaboration helps small and large clients: ResNet-18 71.9 to 85.4, "
           "ResNet-34 77.8 to 93.7.", "CIFAR-10, 5 clients of 510 images of two classes, 10 rounds "
-          "of 4 epochs at 16x16; 3 seeds.", "hetero_table4-cpu", "own.helps.tiny* own.helps.small*",
+          "of 4 epochs at 16x16.", "hetero_table4-cpu", "own.helps.tiny* own.helps.small*",
           ("tiny (in place of ResNet-18)", "small (in place of ResNet-34)"), (LOCAL, SSFL),
           "Collaboration gains 0.4 and 0.6 points by the means; after 80 rounds of one epoch, in a "
           "pilot of one seed, 1.1 and 0.1."),
@@ -337,16 +337,16 @@ CLAIMS = (
           "above the untrained encoder."),
     claim("H7", "section 5.1",
           "It is stable with more local epochs, and methods that average models are not.",
-          f"{_DATA} 64 epochs in rounds of 1, 4 and 16; 3 seeds.", "hetero_local_epochs-cpu",
+          f"{_DATA} 64 epochs in rounds of 1, 4 and 16.", "hetero_local_epochs-cpu",
           "stable averaged", (SSFL, "FedBYOL", "FedU"), ("E = 1", "E = 4", "E = 16"),
           "Hetero-SSFL is stable. FedBYOL and FedU fall by 0.5 and 0.7 points by the means, and "
           "stay above it."),
     claim("H8", "section 5.1", "A larger RAD is better.",
-          f"{_DATA} 10 rounds of 4 epochs; 3 seeds.", "hetero_influence-cpu", "rad",
+          f"{_DATA} 10 rounds of 4 epochs.", "hetero_influence-cpu", "rad",
           (SSFL, _UNTRAINED_CLIENTS), ("100 images", "1000 images"),
           _NO_INFLUENCE),
     claim("H9", "section 5.1", "A weight mu of 0.5 is best on the CIFARs.",
-          f"{_DATA} 10 rounds of 4 epochs; with mu = 0 clients train alone; 3 seeds.",
+          f"{_DATA} 10 rounds of 4 epochs; with mu = 0 clients train alone.",
           "hetero_influence-cpu", "mu", (SSFL,), ("mu = 0", "mu = 0.5", "mu = 1", "mu = 2"),
           _NO_INFLUENCE),
     PaperClaim("H10", "Theorem 4.7", "After a round with E local steps and an update of the "
