@@ -210,6 +210,22 @@ def test_the_deciding_contrast_is_the_weakest_or_the_one_that_contradicts():
     assert verdicts.deciding([(claim, *make_table({row: [value()] for row in "abc"}))]) is None
 
 
+def test_seeds_that_run_only_where_the_first_show_nothing_are_a_second_chance():
+    random, counts = np.random.default_rng(7), {True: 0, False: 0}
+    for _ in range(2000):
+        numbers = random.normal(0.5, 1.0, size=5)
+        for seeds in (3, 5):
+            test = stats.ttest_1samp(numbers[:seeds], 0.0)
+            if test.pvalue < 0.05:
+                counts[bool(test.statistic > 0)] += 1
+                break
+    holds, contradicted, _ = verdicts.rates((0.5,), 5, first=3)[0.5]
+    assert (holds, contradicted) == pytest.approx(
+        (counts[True] / 2000, counts[False] / 2000), abs=0.03
+    )
+    assert holds > verdicts.rates((0.5,), 5)[0.5][0] + 0.01
+
+
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_error_rates_and_power_are_those_of_the_t_test(seeds):
     found = verdicts.rates((0.0, 2.0), seeds)

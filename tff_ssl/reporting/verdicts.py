@@ -258,7 +258,7 @@ def deciding(statements: Iterable[Checked]) -> tuple[Checked, Contrast, Estimate
 
 
 def rates(
-    effects: Sequence[float], seeds: int, contrasts: int = 1, draws: int = 20_000
+    effects: Sequence[float], seeds: int, contrasts: int = 1, draws: int = 20_000, first: int = 0
 ) -> dict[float, tuple[float, float, float]]:
     """By simulation: the shares of holds, does not hold and not shown, by true mean.
 
@@ -267,20 +267,28 @@ def rates(
       seeds: Number of seeds, whose numbers are normal.
       contrasts: Number of contrasts of the statement, which are independent.
       draws: Number of simulated experiments for each mean.
+      first: Number of seeds after which the others run only if nothing is shown; 0 if all run.
     """
-    from scipy import stats
-
-    numbers = np.random.default_rng(seeds).normal(size=(draws, contrasts, seeds))
-    error, shares = numbers.std(axis=2, ddof=1) / math.sqrt(seeds), {}
+    numbers, shares = np.random.default_rng(seeds).normal(size=(draws, contrasts, seeds)), {}
     for effect in effects:
-        distances = (numbers.mean(axis=2) + effect) / error
-        p_values = 2 * stats.t.sf(np.abs(distances), seeds - 1)
-        order = np.argsort(p_values, axis=1)
-        steps = np.arange(contrasts, 0, -1) * np.take_along_axis(p_values, order, axis=1)
-        is_decided = np.maximum.accumulate(steps, axis=1) < LEVEL
-        is_above = np.take_along_axis(distances, order, axis=1) > 0
-        above = np.all(is_above & is_decided, axis=1)
-        below = np.any(~is_above & is_decided, axis=1)
+        above, below = _decided(numbers + effect)
+        if first:
+            above_first, below_first = _decided(numbers[..., :first] + effect)
+            above, below = above_first | above & ~below_first, below_first | below & ~above_first
         holds, contradicted = float(above.mean()), float(below.mean())
         shares[effect] = (holds, contradicted, 1 - holds - contradicted)
     return shares
+
+
+def _decided(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers [draws, contrasts, seeds] -> whether the statement holds, and whether it does not."""
+    from scipy import stats
+
+    seeds = numbers.shape[2]
+    distances = numbers.mean(axis=2) / (numbers.std(axis=2, ddof=1) / math.sqrt(seeds))
+    p_values = 2 * stats.t.sf(np.abs(distances), seeds - 1)
+    order = np.argsort(p_values, axis=1)
+    steps = np.arange(numbers.shape[1], 0, -1) * np.take_along_axis(p_values, order, axis=1)
+    is_decided = np.maximum.accumulate(steps, axis=1) < LEVEL
+    is_above = np.take_along_axis(distances, order, axis=1) > 0
+    return np.all(is_above & is_decided, axis=1), np.any(~is_above & is_decided, axis=1)
