@@ -1,8 +1,8 @@
-"""Results of several clients' own models as one entry, and distances of clients' models."""
+"""Results of several clients' own models as one entry, and comparisons of clients' models."""
 
 import collections
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,31 +106,35 @@ def over_architectures(
     return entries
 
 
-def local_distances(
-    shared: Sequence[np.ndarray], local: Sequence[Sequence[np.ndarray]]
+def compare_local(
+    name: str, measure: Callable[[Any, Any], float], shared: Any, local: Sequence[Any]
 ) -> dict[str, float]:
-    """Distances of the clients' models after local training, as in Dec-SSL's appendix B.3.
-
-    The distance of two models is the sum over their layers of the l2 norm of the difference.
+    """Compares the clients' models after local training, as in Dec-SSL's appendix B.3.
 
     Args:
-      shared: Trainable weights of the global encoder.
-      local: Trainable weights of each client's encoder after its last local training.
+      name: What `measure` measures of two models.
+      measure: Distance or similarity of two models.
+      shared: The global encoder, as `measure` takes it.
+      local: Each client's encoder after its last local training.
 
     Returns:
-      `local_distance_to_global`, the mean over the clients if there are any, and
-      `local_distance_between`, the mean over all pairs of clients if there are any.
+      `local_<name>_to_global`, the mean over the clients if there are any, and
+      `local_<name>_between`, the mean over all pairs of clients if there are any.
     """
+    pairs = {
+        "to_global": [(shared, own) for own in local],
+        "between": list(itertools.combinations(local, 2)),
+    }
+    return {
+        f"local_{name}_{key}": float(np.mean([measure(*pair) for pair in of_key]))
+        for key, of_key in pairs.items()
+        if of_key
+    }
 
-    def mean_distance(pairs) -> float:
-        return float(np.mean([weight_distances.layer_distances(*pair).sum() for pair in pairs]))
 
-    distances = {}
-    if local:
-        distances["local_distance_to_global"] = mean_distance((shared, own) for own in local)
-    if len(local) > 1:
-        distances["local_distance_between"] = mean_distance(itertools.combinations(local, 2))
-    return distances
+def weight_distance(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> float:
+    """The sum over the layers of the l2 norm of two networks' difference, d_w of the appendix."""
+    return float(weight_distances.layer_distances(a, b).sum())
 
 
 def purity(clients: Sequence[tuple[float, int | None]]) -> float:

@@ -5,6 +5,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from datasets import catalog
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
@@ -16,6 +18,7 @@ from launch.runs import final_evaluation
 from launch.runs.best_encoder import BestEncoder
 from launch.runs.final_evaluation import ClientModels, Evaluated, Evaluation
 from tff_ssl.deployment import saved_model
+from tff_ssl.losses import cka
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import metrics_log, state_files
@@ -157,12 +160,30 @@ def _evaluate(
     fields: dict[str, Any] = {}
     if client_models.evaluated is None:
         kept = [simulation.local_weights(trained.state, client) for client in chosen]
-        all_weights = (trained.last, *(weights for weights in kept if weights is not None))
-        shared, *local = (model.without_heads(weights)[1].trainable for weights in all_weights)
-        fields |= personalized.local_distances(shared, local)
+        local = [weights for weights in kept if weights is not None]
+        if local:
+            own = np.concatenate([client_models.images[client] for client in chosen])
+            fields |= _compare_local(model, trained, local, clients_train.images[own])
     fields |= final_evaluation.cluster_fields(client_metrics, num_clients, config.clients)
     damaged = state_files.damaged_states(folder, ("client_states", "rad"))
     return results, fields | ({"damaged_client_states": damaged} if damaged else {}), skipped
+
+
+def _compare_local(
+    model: Model, trained: Trained, local: Sequence[Weights], images: np.ndarray
+) -> dict[str, float]:
+    """Distances of weights, and CKA of encodings of images, of local models and the global one."""
+    everyone = (trained.last, *local)
+    weights = [model.without_heads(one)[1].trainable for one in everyone]
+    encoded = [
+        monitoring.encodings(functools.partial(trained.encode, one), images) for one in everyone
+    ]
+    return {
+        **personalized.compare_local(
+            "distance", personalized.weight_distance, weights[0], weights[1:]
+        ),
+        **personalized.compare_local("cka", cka.linear_cka, encoded[0], encoded[1:]),
+    }
 
 
 def _write_page(

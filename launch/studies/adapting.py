@@ -52,15 +52,14 @@ _UNTRAINED = f"{_PROBE} --baselines=random_encoder --norm=group"
 _METRICS = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
 
 
-def _run(
-    at: At, row: str, name: str, rate: str, baselines: str = "", evaluations: tuple[str, ...] = ()
-) -> Cell:
+def _run(at: At, row: str, name: str, rate: str, with_baselines: bool = False) -> Cell:
     (algorithm, side, _, flags), of_data = _METHODS[row], _DATA[at.data]
     return cell(
         name, f"--dataset={at.data} {of_data.clients} --algorithm={algorithm} {flags}",
         f"--hparam={side}_learning_rate={rate} --init_from=efficientnet_lite0 --projector=64",
         f"--views={of_data.views} {at.length(at(of_data.rounds, 500))}",
-        f"{_PROBE} --baselines={baselines} --personalized_clients=0", evaluations=evaluations,
+        f"{_PROBE} --baselines={'raw_pixels' if with_baselines else ''} --personalized_clients=0",
+        evaluations=[_UNTRAINED] if with_baselines else [],
     )  # fmt: skip
 
 
@@ -76,7 +75,7 @@ def adapting(at: At) -> Experiment:
     """
     of_data = _DATA[at.data]
     cells = [
-        _run(at, row, row.lower(), rate, *(("raw_pixels", (_UNTRAINED,)) if row == "DCCO" else ()))
+        _run(at, row, row.lower(), rate, with_baselines=row == "DCCO")
         for row, rate in zip(_METHODS, of_data.rates, strict=True)
     ]
     cells.append(cell(

@@ -1,5 +1,6 @@
 """Table 1 of the DCCO paper."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ CENTRALIZED, SCRATCH = "Centralized CCO", "Supervised from scratch"
 METHODS = {CCO: "cco_fedavg", CONTRASTIVE: "contrastive_fedavg", DCCO: "dcco"}
 FEDAVG = (CONTRASTIVE, CCO)
 _ALPHA = {"non-IID": "0", "IID": "1000"}
-ONE = "non-IID, 1"
+ONE, ONE_CLASS = "non-IID, 1", "non-IID, 4"
+PROBED, TUNED, _CENTRAL = "DCCO, linear probe", "DCCO, fine-tuned", "centralized"
 # Supervised training from scratch: labels -> steps, which are 100 epochs at either scale; batch.
 _SUPERVISED = {5000: (1900, 256), 500: (200, 250), 50: (100, 50), 10: (100, 10)}
 # The paper's Table 1, in percent; a single figure is that of all columns.
@@ -80,7 +82,7 @@ def federated_cells(at: At, own: Setting) -> tuple[list[Cell], dict, dict[str, t
     Where there are several rates, a row names choices instead of cells.
     """
     cells, choices = [], {}
-    rows: dict[str, Any] = {row: [] for row in METHODS} | {CENTRALIZED: "centralized"}
+    rows: dict[str, Any] = {row: [] for row in METHODS} | {CENTRALIZED: _CENTRAL}
     for row, method in METHODS.items():
         for column, (split, n) in own.clients.items():
             flags = (
@@ -102,7 +104,7 @@ def federated_cells(at: At, own: Setting) -> tuple[list[Cell], dict, dict[str, t
 def central_cells(at: At, own: Setting) -> list[Cell]:
     """The cells of centralized CCO and of supervised training on each number of labels."""
     flags = f"{at.preset('dcco_table1/centralized')} {own.flags[CENTRALIZED]} {at.length()}"
-    cells = [cell("centralized", flags, evaluations=own.evaluations, script="centralized")]
+    cells = [cell(_CENTRAL, flags, evaluations=own.evaluations, script="centralized")]
     supervised = f"{at.preset('dcco_table1/supervised')} {own.flags[SCRATCH]}"
     for labels, (steps, batch) in _SUPERVISED.items():
         flags = f"{supervised} {at.length(steps)} --train_labels={labels} --batch_size={batch}"
@@ -198,6 +200,12 @@ def _steady(non_iid: str, iid: str) -> Condition:
     )  # fmt: skip
 
 
+def _tuned_on_few(one: Cell) -> Cell:
+    """The cell, fine-tuned on 500 labels, too, for which the paper has 40 steps."""
+    tuned = "--protocol=finetune --labels=5000,500 --label_draws=1 --finetune_steps=40,100,400"
+    return dataclasses.replace(one, evaluations=(tuple(tuned.split()), *one.evaluations[1:]))
+
+
 @study("DCCO, Table 1, on {data} at {scale} scale", "cifar100")
 def dcco_table1(at: At) -> Experiment:
     """CIFAR-100 in small clients: DCCO against FedAvg variants.
@@ -257,10 +265,20 @@ def dcco_table1(at: At) -> Experiment:
     if at.scale == "cpu":
         title, selector = "Nearest neighbours, all labels", Selector("knn")
         tables["knn"] = _table(own, rows, title, selector, {})
-    statements = map(statements_of, tables.values())
+    statements: list[Any] = [statements_of(shown) for shown in tables.values()]
+    if at(at.data == "cifar100", False):
+        name = own.name(DCCO, ONE_CLASS, None)
+        cells = [_tuned_on_few(one) if one.name == name else one for one in cells]
+        shown = tables["few_tuned"] = table(
+            "DCCO on 500 labels", Selector("linear", 500), [ONE_CLASS],
+            {PROBED: name, TUNED: name}, untrained=dict.fromkeys((UNTRAINED, PIXELS), _CENTRAL),
+            selectors={TUNED: Selector("finetune", 500)},
+        )  # fmt: skip
+        text = "With 500 labels a linear probe is better than fine-tuning the whole network"
+        statements.append(say(shown, "probe", text, above(PROBED, TUNED, ONE_CLASS)))
     cells += central_cells(at, own)
     # The first cells on a GPU show the paper's main claim already.
-    of_gpu = ("centralized", "dcco_noniid_4", "contrastive_fedavg_noniid_4")
+    of_gpu = (_CENTRAL, "dcco_noniid_4", "contrastive_fedavg_noniid_4")
     order = {name: number for number, name in enumerate(at((), (), of_gpu))}
     cells.sort(key=lambda one: order.get(one.name, len(order)))
     return at.build(cells, tables, statements, own.partitions(), notes, choices=choices)

@@ -227,14 +227,4 @@ CLAIMS = (
                "non-IID clients, and neither FedEMA nor FedU. The three methods on IID clients "
                "would take half an hour of a core with three seeds, by the runs that are kept. "
                "`--experiment=dec_ssl_figure5 --scale=paper` has them."),
-    PaperClaim("S26", "Figure 9", "The features of Dec-SSL's local models are aligned with those "
-               "of the global one; those of Dec-SLRep are not (pictures without figures).",
-               untried="The paper compares by eye, and its distances are those of weights (S16). "
-               "A distance of features, such as CKA, would be ours. The runs of S16 would have to "
-               "be repeated for it, because their local models were not kept: 0.2 hours of a core "
-               "with three seeds."),
-    PaperClaim("S28", "Figure 15, left", "With 100 clients Dec-SSL is robust to few participants, "
-               "too.", untried="Only a fifth of the clients as participants was run with 100 "
-               "clients (S21). Two more shares with Dec-SSL and Dec-SLRep would take nine minutes "
-               "of a core for each seed, by the runs that are kept."),
 )  # fmt: skip

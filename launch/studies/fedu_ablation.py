@@ -186,7 +186,7 @@ CLAIMS = (
           "With 500 epochs in all, accuracy falls as the local epochs E of a round rise.",
           f"{TINY} of CIFAR-10, 200 epochs in all.", "fedu_figure6-cpu", "epochs",
           ("FedU",), ("E = 1", "E = 5", "E = 20"),
-          "With 20 local epochs a round FedU is as good as with one, on clients of 160 images."),
+          "With 20 local epochs a round FedU gains a point, on clients of 160 images."),
     claim("U9", "Figure 6b", "More rounds of one epoch, from 100 to 800, are better.",
           f"{TINY} of CIFAR-10, non-IID clients.", "fedu_figure6-cpu", "rounds", ("FedU",),
           ("R = 25", "R = 50", "R = 100", "R = 200")),

@@ -230,7 +230,8 @@ def hetero_influence(at: At) -> Experiment:
     """Hetero-SSFL: the weight mu and the size of the RAD.
 
     The paper has no table of these: section 5.1 says that mu = 0.5 is best for the CIFARs, without
-    the other values, and that a larger RAD is better. With mu = 0, clients train alone.
+    the other values, and that a larger RAD is better; section 3.3 says that the RBF kernel is as
+    good as the linear one. With mu = 0, clients train alone.
 
     Mean over the clients' own models. The tables of classes that a client has never seen score the
     same probes on the test images of these classes.
@@ -239,8 +240,11 @@ def hetero_influence(at: At) -> Experiment:
     flags, best = _training(at, SSFL), "mu = 0.5"
     mus = {f"mu = {mu}": f"mu_{mu}" for mu in ("0", "0.5", "1", "2")}
     rads = {f"{fewer} images": f"rad_{fewer}", f"{full} images": mus[best]}
+    alone, linear, rbf = "clients alone", "linear kernel", "RBF kernel"
+    kernels = {alone: mus["mu = 0"], linear: mus[best], rbf: "rbf"}
     cells = [cell(name, flags, f"--hparam=mu={name[3:]}") for name in mus.values()]
     cells.append(cell(f"rad_{fewer}", flags, f"--rad_size={fewer}"))
+    cells.append(cell(kernels[rbf], flags, "--hparam=kernel=rbf"))
     kinds = (("own", f"linear probe on {at.data}", _OWN),
              ("unseen", "classes that a client has never seen", _UNSEEN))  # fmt: skip
     tables = {
@@ -248,7 +252,9 @@ def hetero_influence(at: At) -> Experiment:
             f"{title}, {end}", selector, names, {SSFL: tuple(names.values())},
             untrained={_UNTRAINED_CLIENTS: SSFL},
         )
-        for key, names, title in (("mu", mus, "Weight mu"), ("rad", rads, "RAD"))
+        for key, names, title in (
+            ("mu", mus, "Weight mu"), ("rad", rads, "RAD"), ("kernel", kernels, "Kernel")
+        )
         for kind, end, selector in kinds
     }  # fmt: skip
     statements = [
@@ -256,6 +262,9 @@ def hetero_influence(at: At) -> Experiment:
           for other in mus if other != best),
         say(tables["rad.own"], "larger", f"A RAD of {full} images is better than one of {fewer}",
             falls(SSFL, *reversed(rads))),
+        say(tables["kernel.own"], "linear", "The linear kernel has more than half of what the RBF "
+            "kernel gains over clients alone",
+            (Contrast({(SSFL, linear): 1, (SSFL, rbf): -0.5, (SSFL, alone): -0.5}),)),
     ]  # fmt: skip
     return at.build(cells, tables, statements, {"non-IID": mus[best]})
 
@@ -370,8 +379,10 @@ CLAIMS = (
                "size go from 7 percent to 18 on CIFAR-100. With three seeds, Table 1 took 2.3 "
                "hours of a core on CIFAR-10, and Tables 2 and 3 took 9.2. The command is "
                "`--experiment=hetero_table1 --dataset=cifar100`."),
-    PaperClaim("H13", "section 3.3", "With other kernels, such as RBF, results are as good as with "
-               "linear CKA (without figures).", untried="Only the linear kernel is implemented, "
-               "with which the paper's results were made. With another one, the row of Hetero-SSFL "
-               "in Table 1 would take 0.4 hours of a core with three seeds."),
+    claim("H13", "section 3.3", "With other kernels, such as RBF, results are as good as with "
+          "linear CKA (without figures).", f"{_DATA} 10 rounds of 4 epochs.",
+          "hetero_influence-cpu", "kernel", (SSFL, _UNTRAINED_CLIENTS),
+          ("clients alone", "linear kernel", "RBF kernel"),
+          "Linear is half a point above RBF by the means, which is as good as no alignment. The "
+          "gain of alignment is too small here for a comparison of kernels."),
 )  # fmt: skip

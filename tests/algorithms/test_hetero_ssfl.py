@@ -180,6 +180,50 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         np.testing.assert_allclose(output.client_metrics[0]["cka"], cka, rtol=1e-4)
 
 
+def rbf(a, centred=True):
+    """The centred RBF kernel; its width, 0.8 of the median distance, grows with the norm of A."""
+    a = tf.convert_to_tensor(a)
+    a = tf.math.l2_normalize(a - tf.reduce_mean(a, 0), [0, 1])
+    squared = tf.reduce_sum(tf.square(a[:, None] - a[None]), 2)
+    pairs = np.sort(squared.numpy()[np.triu_indices(len(a), 1)])
+    h = np.eye(len(a), dtype=np.float32) - 1 / len(a)
+    return h @ tf.exp(-squared / (2 * 0.8**2 * pairs[len(pairs) // 2])) @ h
+
+
+@pytest.mark.slow
+def test_clients_and_server_compare_rbf_kernels(worker):
+    population = Population(MODELS, (0, 1), (3, 2), len(RAD))
+    computations = build("byol", population, mu=0.5, kernel="rbf")
+    rng = np.random.default_rng(0)
+    sent = tuple(rng.normal(size=(len(RAD), d)).astype(np.float32) for d in (4, 3))
+    factor = computations.aggregate(sent)
+    mean = (rbf(sent[0]) + rbf(sent[1])) / 2
+    np.testing.assert_allclose(factor @ factor.T, mean, atol=1e-5)
+    architecture, without = (
+        c.architectures[1] for c in (computations, build("byol", population, mu=0.0))
+    )
+    state, images = architecture.initial_client_state(5), pixels()[2]
+    w, p = (tf.Variable(t) for t in state.weights.trainable)
+    with tf.GradientTape() as tape:
+        own = rbf(rad_inputs() @ w @ p)
+        term = 0.5 * (1 - tf.reduce_sum(own * mean) / (tf.norm(own) * tf.norm(mean)))
+    steps = [0.5 * g for g in tape.gradient(term, [w, p])]
+    nothing = np.zeros((len(RAD), 4 + 3), np.float32)
+    output, alone = (
+        one.train(0, kernel, RAD, [_arrays(state)], [examples(images)])
+        for one, kernel in ((architecture, factor), (without, nothing))
+    )
+    np.testing.assert_allclose(output.metrics["loss"], alone.metrics["loss"] + term, rtol=1e-4)
+    pairs = zip(
+        output.client_states[0].weights.trainable,
+        alone.client_states[0].weights.trainable,
+        steps,
+        strict=True,
+    )
+    for after, other, step in pairs:
+        np.testing.assert_allclose(after, other - step, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_the_contrastive_loss_aligns_projections(worker):
     """Without a predictor, A is the projection z; the loss is that of SimCLR with temperature 1."""

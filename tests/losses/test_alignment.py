@@ -18,6 +18,16 @@ def plain_cka(a, clients, weights, centred=True):
     return np.sum(k * mean) / (np.linalg.norm(k) * np.linalg.norm(mean))
 
 
+def plain_rbf(a, centred=True, width=None):
+    """The kernel of radial basis functions, from all distances; and its width s."""
+    distances = np.linalg.norm(a[:, None] - a[None], axis=2)
+    if width is None:
+        pairs = np.sort(distances[np.triu_indices(len(a), 1)])
+        width = 0.8 * pairs[len(pairs) // 2]
+    h = np.eye(len(a)) - 1 / len(a) if centred else np.eye(len(a))
+    return h @ np.exp(-(distances**2) / (2 * width**2)) @ h, width
+
+
 def representations(n, widths, seed, offset=0.5):
     rng = np.random.default_rng(seed)
     return [rng.normal(offset, 1.0, (n, d)).astype(np.float32) for d in widths]
@@ -58,6 +68,45 @@ def test_gradient_equals_finite_differences(centred):
             x[position] += sign * 1e-5
             moved.append(0.5 * (1 - plain_cka(x, clients, weights, centred)))
         expected = (moved[0] - moved[1]) / 2e-5
+        assert gradient[position] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_rbf_kernel_equals_the_plain_formula(centred, scale):
+    for n in (2, 7, 8):
+        (a,) = representations(n, [3], n)
+        expected, _ = plain_rbf(a.astype(float), centred)
+        actual = alignment.rbf_kernel(tf.constant(scale * a, tf.float32), centred).numpy()
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
+        factor = alignment.factor(tf.constant(expected, tf.float32)).numpy().astype(float)
+        np.testing.assert_allclose(factor @ factor.T, expected, atol=1e-5)
+        assert not np.triu(factor, 1).any()
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_with_the_rbf_kernel_value_and_gradient_are_those_of_the_plain_formula(centred):
+    a, other = representations(7, [3, 4], 0)
+    mean, _ = plain_rbf(other.astype(float), centred)
+    stacked = alignment.factor(tf.constant(mean, tf.float32))
+    # In gradients, the width of the kernel is a constant share of the norm.
+    share = plain_rbf(a.astype(float))[1] / np.linalg.norm(a - a.mean(0))
+
+    def plain(x):
+        k, _ = plain_rbf(x, centred, share * np.linalg.norm(x - x.mean(0)))
+        return 0.5 * (1 - np.sum(k * mean) / (np.linalg.norm(k) * np.linalg.norm(mean)))
+
+    a = tf.constant(a)
+    with tf.GradientTape() as tape:
+        tape.watch(a)
+        value = alignment.proximal_term(a, stacked, 0.5, centred, "rbf")
+    assert float(value) == pytest.approx(plain(a.numpy().astype(float)), abs=1e-5)
+    gradient = tape.gradient(value, a).numpy()
+    for position in np.ndindex(7, 3):
+        step = np.zeros((7, 3))
+        step[position] = 1e-5
+        x = a.numpy().astype(float)
+        expected = (plain(x + step) - plain(x - step)) / 2e-5
         assert gradient[position] == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
@@ -107,13 +156,14 @@ def test_known_properties():
 ROUNDED = 123.4 + 8e-6 * (np.arange(18).reshape(6, 3) % 2)
 
 
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("collapsed", [np.zeros((6, 3)), np.full((6, 3), 123.4), ROUNDED])
-def test_collapsed_representations_have_distance_1_and_no_gradient(collapsed):
+def test_collapsed_representations_have_distance_1_and_no_gradient(collapsed, kernel):
     a = tf.constant(collapsed, tf.float32)
     (other,) = representations(6, [4], 0)
     with tf.GradientTape() as tape:
         tape.watch(a)
-        value = alignment.proximal_term(a, alignment.stack([other], [1.0]), 0.5)
+        value = alignment.proximal_term(a, alignment.stack([other], [1.0]), 0.5, kernel=kernel)
     assert float(value) == 0.5
     np.testing.assert_array_equal(tape.gradient(value, a), np.zeros((6, 3)))
     # A collapsed mean kernel has the same effect.

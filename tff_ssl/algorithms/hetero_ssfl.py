@@ -22,9 +22,10 @@ Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`), 
 all of X, which changes nothing in batches that are centred again. Representations that are not
 finite count as constant. The options `normalize_kernels`, `mu_warmup_rounds` and
 `byol_direction=one` are off by default; the first two are not in the paper, the third is its
-printed loss. All clients of an architecture start from the same weights, whose representations
-stand for clients that have not taken part yet. A local step compares kernels on a batch of X, whose
-size `rad_batch_size` the paper does not give; all clients of a round see the same batches. X is not
+printed loss. With `kernel=rbf`, kernels are those of radial basis functions, and F has RAD columns.
+All clients of an architecture start from the same weights, whose representations stand for clients
+that have not taken part yet. A local step compares kernels on a batch of X, whose size
+`rad_batch_size` the paper does not give; all clients of a round see the same batches. X is not
 augmented. In a local step, batch norm uses the batch's statistics and updates its moving averages;
 the representations that are sent come from the model in inference mode.
 """
@@ -68,6 +69,8 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
       representation: Representation Phi: the model's `prediction` (the paper), `projection` or
         `encoding`.
       centred: Whether kernels are centred.
+      kernel: Kernel of representations, `linear` as in the paper's results, or `rbf`, which it
+        found to be as good. The server then sends RAD x RAD numbers.
       normalize_kernels: Whether each client's kernel is divided by its Frobenius norm before K-bar
         is formed. Otherwise the architecture with the largest representations dominates.
       mu_warmup_rounds: Number of rounds in which mu grows linearly from 0, since K-bar is at first
@@ -82,6 +85,7 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
     rad_batch_size: int = bounded(200, at_least=0)
     representation: str = one_of("prediction", _LAYERS)
     centred: bool = True
+    kernel: str = one_of("linear", ("linear", "rbf"))
     normalize_kernels: bool = False
     mu_warmup_rounds: int = bounded(0, at_least=0)
 
@@ -142,8 +146,12 @@ class RADEncoder(NamedTuple):
 
 
 def _prepared(a: tf.Tensor, hyperparameters: HeteroSSFLHyperparameters) -> tf.Tensor:
-    """A client's representations as they enter K-bar, float32 [RAD, d]."""
+    """A client's representations as they enter K-bar, float32 [RAD, d], or its kernel if `rbf`."""
     a = tf.where(tf.reduce_all(tf.math.is_finite(a)), a, 0.0)
+    if hyperparameters.kernel == "rbf":
+        kernel = alignment.rbf_kernel(a, hyperparameters.centred)
+        norm = tf.norm(kernel) if hyperparameters.normalize_kernels else 1.0
+        return tf.math.divide_no_nan(kernel, norm)
     if hyperparameters.normalize_kernels:
         return alignment.of_unit_kernel(a, hyperparameters.centred)
     return a - tf.reduce_mean(a, 0) if hyperparameters.centred else a
@@ -167,6 +175,9 @@ def build_aggregate(
     )
     def aggregate(representations):
         prepared = [_prepared(a, hyperparameters) for a in representations]
+        if hyperparameters.kernel == "rbf":
+            pairs = zip(weights, prepared, strict=True)
+            return alignment.factor(tf.add_n([weight * kernel for weight, kernel in pairs]))
         return alignment.mixed(alignment.stack(prepared, weights))
 
     return aggregate
@@ -198,7 +209,10 @@ def _alignment_term(
         chosen = _batch_of_rad(encoder, seed, round_number, step)
         a, non_trainable = encoder.represent(weights, tf.gather(rad, chosen), training=True)
         rows = tf.gather(mean_kernel, chosen)
-        return alignment.proximal_term(a, rows, mu, hyperparameters.centred), non_trainable
+        distance = alignment.proximal_term(
+            a, rows, mu, hyperparameters.centred, hyperparameters.kernel
+        )
+        return distance, non_trainable
 
     return term if hyperparameters.mu else None
 
@@ -231,8 +245,9 @@ def _build_train(
         output = output_if_finite(updates, new_state, state, trained, samples, {})
         sent = encoder.representations(output.state, rad)
         cka = alignment.cka_with_mean_kernel(
-            sent[:_LOGGED], mean_kernel[:_LOGGED], encoder.hyperparameters.centred
-        )
+            sent[:_LOGGED], mean_kernel[:_LOGGED], encoder.hyperparameters.centred,
+            encoder.hyperparameters.kernel,
+        )  # fmt: skip
         return output.state, sent, collections.OrderedDict(**output.metrics, cka=cka)
 
     @tff.federated_computation(

@@ -1,7 +1,7 @@
 """Hetero-SSFL's proximal term: distance of a client's representations from all clients'.
 
 "Federated Self-supervised Learning for Heterogeneous Clients" (Makhija, Ho & Ghosh), section 3.3:
-similarity is linear CKA between two kernels of the same images, K_k = A_k A_k^T of the client and
+similarity is CKA between two kernels of the same images, K_k = A_k A_k^T of the client and
 the weighted mean K-bar = sum_j w_j K_j of the round before.
 
 With B = [sqrt(w_1) A_1, ..., sqrt(w_N) A_N], K-bar = B B^T. Clients of different widths d_j fit in
@@ -12,6 +12,9 @@ one B, and K-bar, which has n^2 numbers for n images, is not needed:
 The columns of B are the clients' representations. What is sent is another factor F of the same
 kernel, F F^T = K-bar, with min(n, D) columns for the D = d_1 + ... + d_N columns of B (`mixed`). F
 is a function of K-bar alone, so it tells what the kernel tells, but not who has which features.
+
+The paper also tried the kernel of radial basis functions, K_k = `rbf_kernel` of A_k. It has no
+factor but of n x n numbers (`factor`).
 
 There are two deviations from the printed equations. Eq. 2 adds mu * CKA, a similarity, to the loss,
 which would drive clients apart; the text speaks of a distance, and the term here is 1 - CKA. Eq. 1
@@ -27,6 +30,7 @@ import tensorflow as tf
 _COLLAPSED = 1e-12
 _TINY = 1e-24  # Gradients take the cube of its inverse root, which is within float32's range.
 _SMALLEST = 1e-30  # Divisors below it are replaced by it.
+_BANDWIDTH = 0.8  # Of the median distance; the best in Table 2 of Kornblith et al.
 _BLOCK = 1024  # Number of rows of a kernel held at a time; only the kernel's norm is needed.
 
 
@@ -79,9 +83,44 @@ def mixed(stacked: tf.Tensor) -> tf.Tensor:
         return factor * tf.where(tf.equal(signs, 0.0), 1.0, signs)
     largest = tf.maximum(tf.reduce_max(tf.abs(stacked), 1, keepdims=True), _SMALLEST)
     lengths = largest * tf.linalg.norm(stacked / largest, axis=1, keepdims=True)
-    kernel = _lower_kernel(stacked / tf.maximum(lengths, _SMALLEST))
-    shift = (rows + 16) * 2.0**-24
-    return lengths * tf.linalg.cholesky(kernel + shift * tf.eye(rows))
+    return lengths * _cholesky(_lower_kernel(stacked / tf.maximum(lengths, _SMALLEST)))
+
+
+def rbf_kernel(a: tf.Tensor, centred: bool = True) -> tf.Tensor:
+    """exp(-|a_i - a_j|^2 / (2 s^2)) of representations A, float32 [n, d] -> [n, n].
+
+    The width s is 0.8 of the median distance of two images, so that scale does not matter. In
+    gradients, it is a constant share of the norm of the centred A, which scales with A as well. The
+    kernel of constant representations is 0 if `centred`, otherwise 1.
+    """
+    a = _normalize(a, centred=True)  # Which changes no ratio of distances.
+    lengths = tf.reduce_sum(tf.square(a), 1, keepdims=True)
+    products = tf.matmul(a, a, transpose_b=True)
+    squared = tf.maximum(lengths + tf.transpose(lengths) - 2 * products, 0.0)
+    images = a.shape[0]
+    # The smallest numbers are those of the images with themselves; every pair comes twice.
+    median = tf.sort(tf.reshape(squared, [-1]))[images + images * (images - 1) // 2]
+    width = tf.stop_gradient(_BANDWIDTH**2 * tf.maximum(median, _COLLAPSED))
+    kernel = tf.exp(-squared / (2 * width))
+    if centred:
+        kernel -= tf.reduce_mean(kernel, 0, keepdims=True)
+        kernel -= tf.reduce_mean(kernel, 1, keepdims=True)
+    return kernel
+
+
+def factor(kernel: tf.Tensor) -> tf.Tensor:
+    """The Cholesky factor of a kernel, float32 [n, n]; see `mixed`."""
+    lengths = tf.sqrt(tf.maximum(tf.linalg.diag_part(kernel), _SMALLEST))[:, None]
+    return lengths * _cholesky(kernel / lengths / tf.transpose(lengths))
+
+
+def _cholesky(kernel: tf.Tensor) -> tf.Tensor:
+    """The factor of a kernel with ones on its diagonal, to which as much as `mixed` says is added.
+
+    What is above the diagonal is not read.
+    """
+    rows = kernel.shape[0]
+    return tf.linalg.cholesky(kernel + (rows + 16) * 2.0**-24 * tf.eye(rows))
 
 
 def _lower_kernel(x: tf.Tensor) -> tf.Tensor:
@@ -95,28 +134,37 @@ def _lower_kernel(x: tf.Tensor) -> tf.Tensor:
     return tf.concat(blocks, 0)
 
 
-def cka_with_mean_kernel(a: tf.Tensor, stacked: tf.Tensor, centred: bool = True) -> tf.Tensor:
-    """Linear CKA between A A^T and K-bar (Eq. 1), float32 scalar in [0, 1].
+def cka_with_mean_kernel(
+    a: tf.Tensor, stacked: tf.Tensor, centred: bool = True, kernel: str = "linear"
+) -> tf.Tensor:
+    """CKA between K-bar and A's kernel, A A^T or `rbf` (Eq. 1): float32 scalar in [0, 1].
 
     A is float32 [n, d], and `stacked` is B or another factor of K-bar, [n, D], into which no
     gradient flows. Both may be the rows of a batch of the images, and are centred within it.
     Representations that are constant (centred) or zero (uncentred) have similarity and gradient 0.
     """
-    a = _normalize(a, centred)
     b = tf.stop_gradient(_normalize(stacked, centred))
-    cross = tf.reduce_sum(tf.square(tf.matmul(b, a, transpose_a=True)))
-    client_norm, mean_norm = squared_kernel_norm(a), tf.stop_gradient(squared_kernel_norm(b))
+    if kernel == "rbf":
+        own = rbf_kernel(a, centred)
+        cross = tf.reduce_sum(b * tf.matmul(own, b))
+        client_norm = tf.reduce_sum(tf.square(own))
+    else:
+        a = _normalize(a, centred)
+        cross = tf.reduce_sum(tf.square(tf.matmul(b, a, transpose_a=True)))
+        client_norm = squared_kernel_norm(a)
+    mean_norm = tf.stop_gradient(squared_kernel_norm(b))
     return cross * tf.math.rsqrt(tf.maximum(client_norm * mean_norm, _TINY))
 
 
 def proximal_term(
-    a: tf.Tensor, stacked: tf.Tensor, mu: float | tf.Tensor, centred: bool = True
-) -> tf.Tensor:
+    a: tf.Tensor, stacked: tf.Tensor, mu: float | tf.Tensor, centred: bool = True,
+    kernel: str = "linear",
+) -> tf.Tensor:  # fmt: skip
     """mu * (1 - CKA): the term that Eq. 2 adds to a client's loss, as a distance in [0, mu].
 
     See `cka_with_mean_kernel`. In the paper, mu is 0.5 for CIFAR and 1 for Tiny-ImageNet.
     """
-    return mu * (1 - cka_with_mean_kernel(a, stacked, centred))
+    return mu * (1 - cka_with_mean_kernel(a, stacked, centred, kernel))
 
 
 def squared_kernel_norm(x: tf.Tensor) -> tf.Tensor:

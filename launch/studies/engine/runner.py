@@ -241,7 +241,9 @@ def _complete(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     """The work of `_run_cell`."""
     output, start = folder / cell.name / f"seed{seed}", time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
-    if (output / records.FAILED).exists():
+    # An imported run has results alone, and no encoder for a further evaluation.
+    is_imported = (output / records.SUMMARY).exists() and not (output / "encoder").exists()
+    if is_imported or (output / records.FAILED).exists():
         with _run_folders:
             shutil.rmtree(output)
             output.mkdir()

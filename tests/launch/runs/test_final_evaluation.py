@@ -1,5 +1,7 @@
 """The clients' own models after a run: with the images of their shift, distances and clusters."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -133,10 +135,15 @@ def test_distances_are_sums_over_layers_and_means_over_clients():
     shared = (np.zeros((2, 2), np.float32), np.zeros(1, np.float32))
     first = (np.full((2, 2), 3.0, np.float32), np.array([4.0], np.float32))  # 6 + 4
     second = (np.zeros((2, 2), np.float32), np.array([-2.0], np.float32))  # 0 + 2
-    distances = personalized.local_distances(shared, [first, second])
-    assert distances == {"local_distance_to_global": 6.0, "local_distance_between": 12.0}
-    assert personalized.local_distances(shared, [first]) == {"local_distance_to_global": 10.0}
-    assert personalized.local_distances(shared, []) == {}
+    compare = functools.partial(
+        personalized.compare_local, "distance", personalized.weight_distance, shared
+    )
+    assert compare([first, second]) == {
+        "local_distance_to_global": 6.0,
+        "local_distance_between": 12.0,
+    }
+    assert compare([first]) == {"local_distance_to_global": 10.0}
+    assert compare([]) == {}
 
 
 @pytest.mark.parametrize(

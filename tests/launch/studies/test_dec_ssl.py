@@ -41,8 +41,8 @@ def _all_passes(name, scale):
 @pytest.mark.parametrize("name", ["dec_ssl_clients", "dec_ssl_transfer", "dec_ssl_figure12"])
 def test_all_runs_of_a_sweep_see_as_many_images(name, scale, expected):
     for cell, passes in _all_passes(name, scale).items():
-        # The 100 clients have a little more images at CPU scale, and a whole number of rounds.
-        bound = 0.25 if scale == "cpu" and "_100_" in cell else 1e-6
+        # The 100 clients have 6400 images in place of 5000 at CPU scale, and whole rounds.
+        bound = 0.3 if scale == "cpu" and "_100_" in cell else 1e-6
         assert passes == pytest.approx(expected, rel=bound), cell
 
 

@@ -40,8 +40,8 @@ def scripts(monkeypatch):
         if arguments[0] == "partition_report":
             (output / "partition.png").write_bytes(b"\x89PNG")
         elif arguments[0] != "evaluate" and output.parent.name not in failures:
-            for unneeded in ("checkpoints", "client_states"):
-                (output / unneeded).mkdir()
+            for name in ("encoder", "checkpoints", "client_states"):
+                (output / name).mkdir()
             (output / "metrics.csv").write_text("round,seconds,knn_accuracy\n1,30,0.5\n")
             run_folder.write_json(output / "result.json", [])
         return failures.get(output.parent.name)
@@ -80,7 +80,7 @@ def test_a_cell_is_trained_and_evaluated_once_for_each_seed(scripts, tmp_path):
         "--resume",
     ]  # fmt: skip
     assert calls[5] == ["evaluate", f"--run={output}", "--data_dir=images", "--protocol=finetune"]
-    assert [path.name for path in output.iterdir() if path.is_dir()] == []
+    assert [path.name for path in output.iterdir() if path.is_dir()] == ["encoder"]
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert len(calls) == 8
 
@@ -132,6 +132,21 @@ def test_a_partition_that_needs_a_run_is_drawn_after_it(scripts, tmp_path):
     assert needed in calls[2]
     assert needed in calls[-1]
     assert f"--output_dir={tmp_path / 'partitions' / 'own'}" in calls[-1]
+
+
+def test_an_imported_run_is_trained_for_a_new_evaluation(scripts, tmp_path):
+    calls, _ = scripts
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "first", ARGS)
+    exchange.export_runs(tmp_path / "first", tmp_path / "kept.jsonl")
+    exchange.import_runs(tmp_path / "kept.jsonl", tmp_path / "second")
+    calls.clear()
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "second", ARGS)
+    assert calls == []
+    good, bad = EXPERIMENT.cells
+    more = dataclasses.replace(good, evaluations=(*good.evaluations, ("--protocol=transfer",)))
+    experiment = dataclasses.replace(EXPERIMENT, cells=(more, bad))
+    runner.run(experiment, experiment.cells, tmp_path / "second", ARGS)
+    assert [call[0] for call in calls] == ["pretrain", *["evaluate"] * 3] * 2
 
 
 def test_a_new_evaluation_of_a_cell_uses_the_finished_runs(scripts, tmp_path):
