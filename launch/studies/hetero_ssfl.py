@@ -383,6 +383,6 @@ CLAIMS = (
           "linear CKA (without figures).", f"{_DATA} 10 rounds of 4 epochs.",
           "hetero_influence-cpu", "kernel", (SSFL, _UNTRAINED_CLIENTS),
           ("clients alone", "linear kernel", "RBF kernel"),
-          "Linear is half a point above RBF by the means, which is as good as no alignment. The "
+          "By the means, RBF is as good as no alignment, and linear half a point above both. The "
           "gain of alignment is too small here for a comparison of kernels."),
 )  # fmt: skip
