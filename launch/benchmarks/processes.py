@@ -189,10 +189,10 @@ def first_and_last_tenth(
         within = [observed for observed in observations if observed["round"] in numbers]
         for name in observations[0].keys() - {"round"}:
             values = [observed[name] for observed in within]
-            value = min(values, default=math.nan)
-            if values and name != "open_files":
-                value = statistics.median(values)
-            result[f"{name}_{span}"] = value
+            if not values:
+                values = [math.nan]
+            least = name == "open_files"
+            result[f"{name}_{span}"] = min(values) if least else statistics.median(values)
     return result
 
 

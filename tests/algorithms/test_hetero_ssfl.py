@@ -180,7 +180,7 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         np.testing.assert_allclose(output.client_metrics[0]["cka"], cka, rtol=1e-4)
 
 
-def rbf(a, centred=True):
+def rbf(a):
     """The centred RBF kernel; its width, 0.8 of the median distance, grows with the norm of A."""
     a = tf.convert_to_tensor(a)
     a = tf.math.l2_normalize(a - tf.reduce_mean(a, 0), [0, 1])
