@@ -241,12 +241,13 @@ def _complete(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     """The work of `_run_cell`."""
     output, start = folder / cell.name / f"seed{seed}", time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
-    # An imported run has results alone, and no encoder for a further evaluation.
-    is_imported = (output / records.SUMMARY).exists() and not (output / "encoder").exists()
-    if is_imported or (output / records.FAILED).exists():
+    if (output / records.FAILED).exists():
         with _run_folders:
             shutil.rmtree(output)
             output.mkdir()
+    if not (output / "encoder").exists():
+        # An imported run has results alone. For a further evaluation it is trained, and evaluated.
+        (output / records.SUMMARY).unlink(missing_ok=True)
     before = {"seconds": 0, "evaluations": [], **records.read_summary(output)}
     data = _data_flags(args, cell.flags)
     needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
