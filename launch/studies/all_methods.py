@@ -1,8 +1,6 @@
-"""Every algorithm with a server on the same clients: accuracy, rank, bytes and seconds.
+"""Every algorithm with a server on the same clients: accuracy, rank, bytes and seconds."""
 
-The rates of all methods come from `all_methods_rates`: three of a factor 3 for each method, one run
-each with seed 0 on five clients, judged by kNN on training images.
-"""
+from typing import NamedTuple
 
 from launch.options import presets
 from launch.studies.engine.statements import above, say
@@ -24,104 +22,135 @@ _CONTRASTIVE = "--objective=nt_xent --hparam=temperature=0.2"
 # A target network learns in as many steps as it has here. Without batch norm on the projector's
 # output, encodings collapse.
 _BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
-# Row -> algorithm, the rate that `all_methods_rates` has chosen (its accuracies are in
-# `measured/all_methods_rates-cpu.jsonl`), and flags. Where a paper's weights are for another length
-# of training or batch size, those of the algorithm's preset for the digits are taken.
+_FEDU, _FEDEMA = f"{_BYOL} --hparam=mu=1.15", f"{_BYOL} --hparam=tau=0.3"
+_ORCHESTRA = f"{_BYOL} --hparam=temperature=0.3 --hparam=global_clusters=64"
+_RATES = ("0.0005", "0.0015", "0.0045", "0.0135")
+
+
+class _Method(NamedTuple):
+    name: str  # Start of its cells' names: that of the algorithm, or its start.
+    #: The best rate on five clients, by a probe of held-out training images.
+    rate: str
+    #: Where a paper's weights are for another length of training or batch size, those of the
+    #: algorithm's preset for the digits are taken.
+    flags: str
+    rates: tuple[str, ...] = _RATES  # That were tried.
+
+    @property
+    def algorithm(self) -> str:
+        return self.name.removesuffix("_batch_norm")
+
+
 _METHODS = {
-    "DCCO": ("dcco", "0.0045", "--hparam=lambda=4"),
-    "DCCO, one communication": ("dcco_one_stage", "0.0045", "--hparam=lambda=4"),
-    "FedAvg": ("fedavg", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
-    "FedProx": ("fedprox", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
-    "FedDecorr": ("feddecorr", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
-    "SCAFFOLD": (
+    "DCCO": _Method("dcco", "0.0045", "--hparam=lambda=4"),
+    "DCCO, one communication": _Method("dcco_one_stage", "0.0045", "--hparam=lambda=4"),
+    "FedAvg": _Method("fedavg", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "FedProx": _Method("fedprox", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "FedDecorr": _Method("feddecorr", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "SCAFFOLD": _Method(
         "scaffold", "0.3",
         f"{_LOCAL} --hparam=client_optimizer=sgd --hparam=client_momentum=0 {_CONTRASTIVE}",
+        ("0.03", "0.1", "0.3", "1"),  # Its control variates are defined for SGD.
     ),
-    "L-DAWA": ("l_dawa", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
-    "FedBN": ("fedbn", "0.0015", f"{_LOCAL} --norm=batch {_CONTRASTIVE}"),
-    "FeatARC": ("featarc", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
-    "FedX": (
+    "L-DAWA": _Method("l_dawa", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
+    "FedBN": _Method("fedbn", "0.0015", f"{_LOCAL} --norm=batch {_CONTRASTIVE}"),
+    "FeatARC": _Method("featarc", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
+    "FedX": _Method(
         "fedx", "0.0045",
         f"{_LOCAL} {_CONTRASTIVE} --hparam=temperature_local=0.2 --hparam=temperature_global=0.2 "
         "--hparam=global_weight=0.1 --hparam=relational_weight=0.01",
     ),
-    "FedSC": (
+    "FedSC": _Method(
         "fedsc", "0.0045", f"{_LOCAL} --hparam=squared_radius=10 --hparam=statistics_passes=1",
     ),
-    "FedCA": ("fedca", "0.0045", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0"),
-    "FedU": ("fedu", "0.0015", f"{_BYOL} --hparam=mu=1.15"),
-    "FedEMA": ("fedema", "0.0045", f"{_BYOL} --hparam=tau=0.3"),
-    "Orchestra": (
-        "orchestra", "0.0045", f"{_BYOL} --hparam=temperature=0.3 --hparam=global_clusters=64",
+    "FedCA": _Method(
+        "fedca", "0.0045", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0"
     ),
-    "Hetero-SSFL": (
+    "FedU": _Method("fedu", "0.0015", _FEDU),
+    "FedU, batch norm": _Method("fedu_batch_norm", "0.0015", f"{_FEDU} --norm=batch"),
+    "FedEMA": _Method("fedema", "0.0045", _FEDEMA),
+    "FedEMA, batch norm": _Method("fedema_batch_norm", "0.0045", f"{_FEDEMA} --norm=batch"),
+    "Orchestra": _Method("orchestra", "0.0045", _ORCHESTRA),
+    "Orchestra, batch norm": _Method("orchestra_batch_norm", "0.0045", f"{_ORCHESTRA} --norm=batch"),
+    "Hetero-SSFL": _Method(
         "hetero_ssfl", "0.0015",
         f"{_LOCAL} {_CONTRASTIVE} --encoders=tiny --rad_size=500 --hparam=rad_batch_size=100 "
         "--personalized_clients=5",
     ),
 }  # fmt: skip
-# Column -> name of the clients in cells' names, and their flags.
+_OF_5, _OF_100 = "5 clients of two classes", "100 clients, Dirichlet 0.1"
 _CLIENTS = {
-    "5 clients of two classes":
-        ("5", "--partition=skew --beta=0 --num_clients=5 --clients_per_round=5"),
-    "100 clients, Dirichlet 0.1":
-        ("100", "--partition=dirichlet --alpha=0.1 --num_clients=100 --clients_per_round=10"),
-}  # fmt: skip
-_UNTRAINED_FEDBN = "(untrained encoder of FedBN)"
-_STARTS = {"FedBN": _UNTRAINED_FEDBN}  # The others start with the encoder of group norm.
+    _OF_5: "--partition=skew --beta=0 --num_clients=5 --clients_per_round=5",
+    _OF_100: "--partition=dirichlet --alpha=0.1 --num_clients=100 --clients_per_round=10",
+}
+_UNTRAINED_BATCH_NORM = "(untrained encoder with batch norm)"
+# Row -> its start, where that is not the encoder with group norm.
+_STARTS = {row: _UNTRAINED_BATCH_NORM for row, of_row in _METHODS.items() if "=batch" in of_row.flags}
 _LINEAR, _TITLE = Selector("linear", 5000), "Linear probe, 5000 labels"
 # Its clients have models of their own, and there is no global one.
 _CLIENTS_OWN = {"Hetero-SSFL": Selector("linear_personalized", 5000)}
-_SAME = (
-    "All methods see the same images as often, with one encoder, the same views and three trials "
-    "of the learning rate. Hyperparameters that belong to one method alone were not tuned here: "
-    "they are its preset's for the digits, or its own defaults.",
-    "FedBN's encoder has batch norm, the others group norm. Hetero-SSFL has one architecture here, "
-    "and 500 further images for its server. Its linear probe is the mean over five of its clients, "
-    "and its other rows are of the client that takes part most often.",
-)
+_HELD_OUT = "--protocol=held_out --labels=5000 --label_draws=5 --baselines="
 
 
-def _run(at: At, row: str, column: str, rate: str, name: str, *evaluations: str) -> Cell:
-    """The run of a method of `_METHODS` on the clients of a column, at a rate."""
-    algorithm, _, flags = _METHODS[row]
-    of_5, clients = column.startswith("5 "), _CLIENTS[column][1]
+def _run(at: At, method: _Method, column: str, rate: str, name: str) -> Cell:
+    """The run of a method on the clients of a column, at a rate."""
+    of_5 = column == _OF_5
     images = at("--data_fraction=0.0512", "") if of_5 else f"--samples_per_client={at(64, 450)}"
-    if algorithm in ("dcco", "dcco_one_stage"):  # A round is one step of all clients' batches.
+    if method.algorithm in ("dcco", "dcco_one_stage"):  # A round is one step of all batches.
         batch, side = "examples_per_round", "server"
-        size, rounds = at((64, 160), (100, 10_000)) if of_5 else at((32, 160), (50, 9000))
+        size, rounds = at((64, 320), (100, 10_000)) if of_5 else at((32, 320), (50, 9000))
     else:  # As many images, in rounds of two epochs.
         batch, side = "batch_size", "client"
-        size, rounds = at((64, 10), (100, 50)) if of_5 else at((64, 40), (90, 500))
+        size, rounds = at((64, 20), (100, 50)) if of_5 else at((64, 80), (90, 500))
     last = at.rounds or rounds
+    half = max(1, last // 2)  # Shows whether the second half of the rounds is of use.
     return cell(
-        name, at.training("all_methods/clients", rounds), f"--algorithm={algorithm}", clients,
-        images, flags, f"--hparam={side}_learning_rate={rate} --hparam={batch}={size}",
-        f"--eval_every={last} --checkpoint_every={last}", evaluations=evaluations,
+        name, at.training("all_methods/clients", rounds), f"--algorithm={method.algorithm}",
+        _CLIENTS[column], images, method.flags,
+        f"--hparam={side}_learning_rate={rate} --hparam={batch}={size}",
+        f"--eval_every={half} --checkpoint_every={last}",
+        evaluations=[_HELD_OUT] if of_5 else [],
     )  # fmt: skip
 
 
 @study("All algorithms with a server on the same clients, at {scale} scale")
 def all_methods(at: At) -> Experiment:
-    """Every algorithm with a server on the same clients, for the same images."""
-    cells, rows = [], {}
-    for row, (algorithm, rate, _) in _METHODS.items():
-        rows[row] = tuple(f"{algorithm}_{end}" for end, _ in _CLIENTS.values())
-        for column, name in zip(_CLIENTS, rows[row], strict=True):
-            cells.append(_run(at, row, column, rate, name, "--protocol=knn"))
+    """Every algorithm with a server on the same clients, for the same images.
+
+    All methods see the same images as often, with one encoder, the same views and four trials of
+    the learning rate on five clients, of which a linear probe of held-out training images has
+    chosen one. The run with a hundred clients has the same rate. Hyperparameters that belong to
+    one method alone were not tuned here: they are its preset's for the digits, or its own defaults.
+
+    The encoder has group norm, and batch norm in FedBN and where a row says so. Hetero-SSFL has one
+    architecture here, and 500 further images for its server. Its linear probe is the mean over five
+    of its clients, and its other rows are of the client that takes part most often.
+
+    Seconds are those of two runs at once, a core each, beside other work: compare them roughly.
+
+    Nothing of this is published; the claims are what every method has to do.
+    """
+    cells, rows, choices = [], {}, {}
+    for row, method in _METHODS.items():
+        choices[row] = [f"{method.name}_{rate}" for rate in method.rates]
+        for rate, name in zip(method.rates, choices[row], strict=True):
+            cells.append(_run(at, method, _OF_5, rate, name))
+        of_100 = f"{method.name}_100"
+        cells.append(_run(at, method, _OF_100, method.rate, of_100))
+        rows[row] = (row, of_100)
 
     def counted(title: str, selector: Selector) -> Table:
         return table(title, selector, _CLIENTS, rows, percent=False)
 
     probed = table(
-        _TITLE, _LINEAR, _CLIENTS, rows, untrained={UNTRAINED: "FedAvg", _UNTRAINED_FEDBN: "FedBN"},
-        selectors=_CLIENTS_OWN, starts=_STARTS,
+        _TITLE, _LINEAR, _CLIENTS, rows,
+        untrained={UNTRAINED: "FedAvg", _UNTRAINED_BATCH_NORM: "FedBN"}, selectors=_CLIENTS_OWN,
+        starts=_STARTS,
     )  # fmt: skip
     title = "Megabytes that server and clients send in all rounds"
     rank = _LINEAR._replace(metric="effective_rank")
     tables = {
         "probed": probed,
-        "knn": table("Nearest neighbours, all labels", Selector("knn"), _CLIENTS, rows),
         "rank": counted("Effective rank of the encodings", rank),
         "sent": counted(title, Selector(TRAINING, metric="megabytes")),
         "seconds": counted("Seconds of all rounds", Selector(TRAINING, metric="training_seconds")),
@@ -131,35 +160,11 @@ def all_methods(at: At) -> Experiment:
             above(row, _STARTS.get(row, UNTRAINED), column))
         for row in _METHODS for column in _CLIENTS
     ]  # fmt: skip
-    notes = [
-        *_SAME,
-        "Rates were chosen by `all_methods_rates`. Seconds are those of two runs at once, a core "
-        "each, beside other work: compare them roughly.",
-        "Nothing of this is published; the claims are what every method has to do.",
-    ]
-    partitions = {column: f"fedavg_{end}" for column, (end, _) in _CLIENTS.items()}
-    against = ((title, probed.title),)
-    return at.build(cells, tables, statements, partitions, notes, against=against)
-
-
-@study("Rates of all algorithms with a server, at {scale} scale")
-def all_methods_rates(at: At) -> Experiment:
-    """The learning rates of all_methods, three for each algorithm."""
-    cells, choices = [], {}
-    for row, (algorithm, *_) in _METHODS.items():
-        rates = ("0.0005", "0.0015", "0.0045")
-        if row == "SCAFFOLD":  # Its control variates are defined for SGD.
-            rates = ("0.03", "0.1", "0.3")
-        choices[row] = [f"{algorithm}_{rate}" for rate in rates]
-        for name, rate in zip(choices[row], rates, strict=True):
-            cells.append(_run(at, row, next(iter(_CLIENTS)), rate, name))
-    rows = {row: row for row in choices}
-    shown = table(_TITLE, _LINEAR, ["at the chosen rate"], rows, selectors=_CLIENTS_OWN)
-    note = (
-        "Run this with `--seeds=1`. What counts are the choices on training images, which "
-        "`launch/studies/all_methods.py` takes over."
-    )
-    return at.build(cells, shown, [], notes=[*_SAME, note], choices=choices)
+    partitions = {_OF_5: "fedavg_0.0045", _OF_100: "fedavg_100"}
+    return at.build(
+        cells, tables, statements, partitions, against=((title, probed.title),), choices=choices,
+        chosen_by=Selector("held_out", 5000),
+    )  # fmt: skip
 
 
 @study("The default run of every algorithm, at {scale} scale")
