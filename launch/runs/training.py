@@ -24,6 +24,9 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import metrics_log, state_files
 from tff_ssl.simulation.training_loop import Simulation, TrainingLoop
 
+# Local models are compared by their encodings of at most so many of their clients' images.
+_COMPARED_IMAGES = 10_000
+
 
 def train_and_probe(
     simulation: Simulation,
@@ -163,7 +166,8 @@ def _evaluate(
         local = [weights for weights in kept if weights is not None]
         if local:
             own = np.concatenate([client_models.images[client] for client in chosen])
-            fields |= _compare_local(model, trained, local, clients_train.images[own])
+            compared = own[:: len(own) // _COMPARED_IMAGES + 1]
+            fields |= _compare_local(model, trained, local, clients_train.images[compared])
     fields |= final_evaluation.cluster_fields(client_metrics, num_clients, config.clients)
     damaged = state_files.damaged_states(folder, ("client_states", "rad"))
     return results, fields | ({"damaged_client_states": damaged} if damaged else {}), skipped

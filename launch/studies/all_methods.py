@@ -71,7 +71,9 @@ _METHODS = {
     "FedEMA": _Method("fedema", "0.0045", _FEDEMA),
     "FedEMA, batch norm": _Method("fedema_batch_norm", "0.0045", f"{_FEDEMA} --norm=batch"),
     "Orchestra": _Method("orchestra", "0.0045", _ORCHESTRA),
-    "Orchestra, batch norm": _Method("orchestra_batch_norm", "0.0045", f"{_ORCHESTRA} --norm=batch"),
+    "Orchestra, batch norm": _Method(
+        "orchestra_batch_norm", "0.0045", f"{_ORCHESTRA} --norm=batch"
+    ),
     "Hetero-SSFL": _Method(
         "hetero_ssfl", "0.0015",
         f"{_LOCAL} {_CONTRASTIVE} --encoders=tiny --rad_size=500 --hparam=rad_batch_size=100 "
@@ -85,7 +87,9 @@ _CLIENTS = {
 }
 _UNTRAINED_BATCH_NORM = "(untrained encoder with batch norm)"
 # Row -> its start, where that is not the encoder with group norm.
-_STARTS = {row: _UNTRAINED_BATCH_NORM for row, of_row in _METHODS.items() if "=batch" in of_row.flags}
+_STARTS = {
+    row: _UNTRAINED_BATCH_NORM for row, of_row in _METHODS.items() if "=batch" in of_row.flags
+}
 _LINEAR, _TITLE = Selector("linear", 5000), "Linear probe, 5000 labels"
 # Its clients have models of their own, and there is no global one.
 _CLIENTS_OWN = {"Hetero-SSFL": Selector("linear_personalized", 5000)}

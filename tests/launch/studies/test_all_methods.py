@@ -7,6 +7,12 @@ from launch.studies.engine.runner import effective_flags
 from tff_ssl.algorithms import registry
 from tff_ssl.reporting import records, report
 
+RATES = ("hparam.client_learning_rate", "hparam.server_learning_rate")
+
+
+def compared_at(scale):
+    return all_methods.all_methods(scale, None, None)
+
 
 def flags_of(experiment):
     return {cell.name: effective_flags(cell.flags) for cell in experiment.cells}
@@ -19,40 +25,49 @@ def at_the_root(project_root, monkeypatch):
 
 
 def test_every_algorithm_with_a_server_is_compared():
-    compared = {flags["algorithm"] for flags in flags_of(
-        all_methods.all_methods("cpu", None, None)).values()}  # fmt: skip
+    compared = {flags["algorithm"] for flags in flags_of(compared_at("cpu")).values()}
     without = {"denav", "gossip", "all_reduce", "dfedavg"}
     assert compared == registry.ALGORITHMS.keys() - without
 
 
-def test_rates_are_those_that_the_trials_have_chosen(project_root):
-    trials = all_methods.all_methods_rates("cpu", None, None)
-    measured = records.read_file(project_root / "measured" / "all_methods_rates-cpu.jsonl")
-    chosen = report.choose_cells(measured, trials)
-    cells = flags_of(trials)
-    compared = flags_of(all_methods.all_methods("cpu", None, None))
-    assert len(chosen) == len(compared) / 2
-    for cell in chosen.values():
-        trial = cells[cell]
-        # On five clients, the run of the comparison is the trial itself.
-        assert compared[f"{trial['algorithm']}_5"] == trial
+def test_the_runs_with_a_hundred_clients_have_the_chosen_rates(project_root):
+    compared = compared_at("cpu")
+    measured = records.read_file(project_root / "measured" / "all_methods-cpu.jsonl")
+    chosen = report.choose_cells(measured, compared)
+    flags = flags_of(compared)
+    for table in compared.tables:
+        for row, (choice, of_100) in list(table.rows.items())[: len(compared.choices)]:
+            assert rates(flags[chosen[choice]]) == rates(flags[of_100]), row
+
+
+def rates(flags):
+    return {name: rate for name, rate in flags.items() if name in RATES}
+
+
+def test_methods_are_tried_with_as_many_rates():
+    flags = flags_of(compared_at("cpu"))
+    for cells in compared_at("cpu").choices.values():
+        tried = [flags[cell] for cell in cells]
+        assert len({tuple(rates(one).values()) for one in tried}) == len(tried) == 4
+        rest = [{k: v for k, v in one.items() if k not in RATES} for one in tried]
+        assert all(one == rest[0] for one in rest)
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_all_methods_see_as_many_images(scale):
     images = {"cpu": 0.0512 * 50_000, "paper": 50_000}[scale]  # Of the five clients together.
     seen = {}
-    for name, flags in flags_of(all_methods.all_methods(scale, None, None)).items():
+    for flags in flags_of(compared_at(scale)).values():
         clients = int(flags["clients_per_round"])
         own = int(flags.get("samples_per_client", images / 5))
         if "hparam.examples_per_round" in flags:
             own = int(flags["hparam.examples_per_round"])
         epochs = int(flags.get("hparam.local_epochs", 1))
-        seen.setdefault(name.rpartition("_")[2], set()).add(
+        seen.setdefault(flags["num_clients"], set()).add(
             clients * own * epochs * int(flags["rounds"])
         )
     assert {len(counts) for counts in seen.values()} == {1}
-    assert scale == "paper" or seen == {"5": {51_200}, "100": {51_200}}
+    assert scale == "paper" or seen == {"5": {102_400}, "100": {102_400}}
 
 
 def test_methods_differ_in_nothing_but_their_own_flags():
@@ -63,8 +78,8 @@ def test_methods_differ_in_nothing_but_their_own_flags():
     for clients in ("5", "100"):
         rest = [
             {k: v for k, v in flags.items() if k not in own and not k.startswith("hparam.")}
-            for name, flags in flags_of(all_methods.all_methods("cpu", None, None)).items()
-            if name.endswith(f"_{clients}")
+            for flags in flags_of(compared_at("cpu")).values()
+            if flags["num_clients"] == clients
         ]
         assert all(flags == rest[0] for flags in rest)
 
@@ -75,8 +90,9 @@ def test_presets_of_cifar10_have_the_settings_of_the_comparison():
     # The architectures of Hetero-SSFL differ, and how the run is evaluated.
     others = {"encoders", "personalized_clients", "norm", "label_draws", "baselines"}
     others |= {"eval_every", "checkpoint_every"}
-    for name, flags in flags_of(all_methods.all_methods("cpu", None, None)).items():
-        if name.endswith("_5"):
-            preset = presets[f"{flags['algorithm']}_two_classes"]
+    for method in all_methods._METHODS.values():
+        if method.name == method.algorithm:
+            flags = flags_of(compared_at("cpu"))[f"{method.name}_{method.rate}"]
+            preset = presets[f"{method.algorithm}_two_classes"]
             assert {*flags.items()} - {*preset.items()} <= {(n, flags.get(n)) for n in others}
             assert preset.get("norm", "group") == flags["norm"]
