@@ -24,7 +24,7 @@ _CONTRASTIVE = "--objective=nt_xent --hparam=temperature=0.2"
 _BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
 _FEDU, _FEDEMA = f"{_BYOL} --hparam=mu=1.15", f"{_BYOL} --hparam=tau=0.3"
 _ORCHESTRA = f"{_BYOL} --hparam=temperature=0.3 --hparam=global_clusters=64"
-_RATES = ("0.0005", "0.0015", "0.0045", "0.0135")
+_RATES = ("0.0015", "0.0045", "0.0135", "0.04")
 
 
 class _Method(NamedTuple):
@@ -50,7 +50,7 @@ _METHODS = {
     "SCAFFOLD": _Method(
         "scaffold", "0.3",
         f"{_LOCAL} --hparam=client_optimizer=sgd --hparam=client_momentum=0 {_CONTRASTIVE}",
-        ("0.03", "0.1", "0.3", "1"),  # Its control variates are defined for SGD.
+        ("0.1", "0.3", "1", "3"),  # Its control variates are defined for SGD.
     ),
     "L-DAWA": _Method("l_dawa", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
     "FedBN": _Method("fedbn", "0.0015", f"{_LOCAL} --norm=batch {_CONTRASTIVE}"),

@@ -18,7 +18,7 @@ from tff_ssl.reporting.records import Records, Run, read_file
 
 # Baseline of a result -> row of a table.
 ROWS = {"raw_pixels": "(raw pixels)", "imagenet_encoder": "(encoder from ImageNet)"}
-_METRICS = ("accuracy", "balanced_accuracy")
+_METRICS = ("accuracy", "balanced_accuracy", "unseen_accuracy")
 _MEASURED = pathlib.Path(__file__).parents[2] / "measured"
 _PUBLIC = ("digits", "cifar10", "cifar100")  # Data sets with the same images for every user.
 
