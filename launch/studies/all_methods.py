@@ -158,6 +158,12 @@ def all_methods(at: At) -> Experiment:
         "rank": counted("Effective rank of the encodings", rank),
         "sent": counted(title, Selector(TRAINING, metric="megabytes")),
         "seconds": counted("Seconds of all rounds", Selector(TRAINING, metric="training_seconds")),
+        "gained": table(
+            "Nearest neighbours on training images: gain of the second half of the rounds",
+            Selector(TRAINING, metric="knn_gained"),
+            _CLIENTS,
+            rows,
+        ),
     }
     statements = [
         say(probed, "learns", f"{row} is above its untrained encoder ({column})",

@@ -218,7 +218,7 @@ def test_a_figure_of_the_training_is_read_from_the_summaries(folder):
     assert seconds.mean == 8.0
 
 
-def test_the_last_accuracy_of_a_monitor_and_its_loss_since_the_best_are_figures(folder):
+def test_figures_of_a_monitor_are_its_last_accuracy_and_its_losses_and_gains(folder):
     runs = [folder / "dcco_1" / f"seed{seed}" for seed in range(3)]
     for run, curve in zip(runs, ([0.2, 0.5, 0.4], [0.3, 0.3, 0.6], []), strict=True):
         knn = [[10 * k, accuracy] for k, accuracy in enumerate(curve)]
@@ -228,6 +228,8 @@ def test_the_last_accuracy_of_a_monitor_and_its_loss_since_the_best_are_figures(
     assert (last.mean, last.seeds) == (pytest.approx(0.5), 2)
     lost = measured.select(runs, Selector(measured.TRAINING, metric="knn_lost"))
     assert (lost.mean, lost.seeds) == (pytest.approx(0.05), 2)
+    gained = measured.select(runs, Selector(measured.TRAINING, metric="knn_gained"))
+    assert (gained.mean, gained.seeds) == (pytest.approx((-0.1 + 0.3) / 2), 2)
 
 
 def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch):

@@ -12,9 +12,9 @@ from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.records import Run
 
 ROUND = "round"  # Name of the number of rounds among the costs of a curve.
-# Protocol of a `Selector` of a field of `records.summarize_training`; or of `knn_last`, the
-# monitor's last accuracy, `knn_lost`, the drop to it from the best one, or `knn_encoder`
-# (`MONITORED`).
+# Protocol of a `Selector` of a field of `records.summarize_training`; or of the accuracies of the
+# monitor: `knn_last`, the last one, `knn_lost`, the drop to it from the best one, `knn_gained`, the
+# gain of their second half, or `knn_encoder` (`MONITORED`).
 TRAINING = "training"
 # Figures that results of earlier versions lack, where they count as not measured.
 _LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
@@ -94,9 +94,10 @@ def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     curve = [accuracy for _, accuracy in summary.get("knn", ())]
     if not curve:
         return summary
-    best, last = max(curve), curve[-1]
+    best, half, last = max(curve), curve[(len(curve) - 1) // 2], curve[-1]
     of_encoder = best if summary.get("flags", {}).get("encoder_round") == "best" else last
-    return {**summary, "knn_last": last, "knn_lost": best - last, "knn_encoder": of_encoder}
+    return {**summary, "knn_last": last, "knn_lost": best - last, "knn_gained": last - half,
+            "knn_encoder": of_encoder}  # fmt: skip
 
 
 def matches(entry: Mapping[str, Any], selector: Selector) -> bool:

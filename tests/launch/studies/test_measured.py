@@ -52,8 +52,11 @@ def figure_of(line, selector):
         return 0.0
     if selector.protocol == "training":
         curve = [accuracy for _, accuracy in line.get("knn", ())]
-        ends = {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1]} if curve else {}
-        return (line | ends).get(selector.metric)
+        if curve:
+            half = curve[(len(curve) - 1) // 2]
+            line = line | {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1],
+                           "knn_gained": curve[-1] - half}  # fmt: skip
+        return line.get(selector.metric)
     contents = [one if type(one) is list else [one] for one in line.get("results", {}).values()]
     for entry in itertools.chain.from_iterable(contents):
         if entry["protocol"] == selector.protocol and (
