@@ -126,6 +126,14 @@ def test_cost_against_gain():
     assert has_color(pictures.draw_against(some, values(some), some, values(some), STYLES), SECOND)
 
 
+def test_the_legend_names_rows_that_the_last_panel_lacks(figures):
+    some = table(("bytes", "seconds"), {})
+    known = values(some) | {("b", "seconds"): Value(math.nan, 0.0, 0, 0)}
+    pictures.draw_against(some, known, some, known, STYLES)
+    legend = figures[0].axes[-1].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+
+
 def test_curves_have_a_panel_for_each_setting_with_lines(figures):
     line = [(1, 0.5), (2, 0.6)]
     panels = {"IID": [("a", []), ("b", line)], "none": [("a", line[:1])], "non-IID": [("a", line)]}

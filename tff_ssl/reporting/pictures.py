@@ -158,7 +158,12 @@ def draw_against(
         axes.set_title(column if same and len(pairs) > 1 else "")
     figure.supxlabel(x.with_unit(x.title), fontsize="medium")
     panels[0].set_ylabel(y.with_unit(y.title))
-    panels[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    drawn = {}  # A row may have been measured in some panels alone.
+    for axes in panels:
+        handles, names = axes.get_legend_handles_labels()
+        drawn |= dict(zip(names, handles, strict=True))
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    panels[-1].legend(drawn.values(), drawn.keys(), fontsize=8, **beside)
     return _png(figure)
 
 
