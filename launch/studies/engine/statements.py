@@ -8,7 +8,6 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from launch.studies.engine.study import UNTRAINED
 from tff_ssl.reporting.experiment import Claim, Contrast, Table
 
 Condition = tuple[Contrast, ...]
@@ -59,21 +58,6 @@ def falls(row: str, *columns: str) -> Condition:
     return tuple(Contrast({(row, a): 1, (row, b): -1}) for a, b in itertools.pairwise(columns))
 
 
-def falls_less(distance: float, row: str, first: str, last: str) -> Condition:
-    """From the first to the last column, `row` falls by less than a distance, or rises."""
-    return (Contrast({(row, last): 1, (row, first): -1}, -distance),)
-
-
-def more_than(bound: float, row: str, columns: Some) -> Condition:
-    """In each column, `row` is above a number."""
-    return tuple(Contrast({(row, column): 1}, bound) for column in _some(columns))
-
-
-def at_most(bound: float, row: str, columns: Some) -> Condition:
-    """In each column, `row` is below a number."""
-    return tuple(Contrast({(row, column): -1}, -bound) for column in _some(columns))
-
-
 def within(distance: float, rows: Some, columns: Some) -> Condition:
     """Any two figures of some rows and columns differ by less than a distance."""
     figures = itertools.product(_some(rows), _some(columns))
@@ -90,18 +74,6 @@ def loses_less(row: str, other: str, first: str, last: str) -> Condition:
     """From the first to the last column, another row falls, and `row` loses less than it."""
     fall = {(other, first): 1, (other, last): -1}
     return Contrast(fall), Contrast(fall | {(row, last): 1, (row, first): -1})
-
-
-def keeps_most(row: str, first: str, last: str) -> Condition:
-    """`row` keeps more than half of its gain over the untrained encoder, and has one.
-
-    Papers show curves and give no bound of what is stable; this is the bound here.
-    """
-    gain = {(row, last): 1, (UNTRAINED, last): -1}
-    return (
-        Contrast(gain),
-        Contrast(gain | {(row, first): -0.5, (UNTRAINED, first): 0.5}),
-    )  # fmt: skip
 
 
 def slug(heading: str) -> str:
