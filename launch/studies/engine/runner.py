@@ -57,30 +57,22 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
         _draw_partitions(experiment, folder, args)
         # The folder is claimed only now, because missing data ends the drawing of partitions.
         run_folder.write_json(folder / records.IDENTITY, identity(experiment, args))
-    _run_all(pending, experiment, folder, args)
-    if pending:
+        jobs = [
+            scripts.Job(
+                f"{cell.name}, seed {seed}",
+                functools.partial(_run_cell, cell, seed, folder, args),
+                f"{cell.needs}, seed {seed}" if cell.needs else None,
+            )
+            for cell, seed in pending
+        ]
+        scripts.run_all(
+            jobs, args.jobs, lambda: _write_report(experiment, folder),
+            lambda: command_to_continue(folder, args),
+        )  # fmt: skip
         _draw_partitions(experiment, folder, args)  # Those that needed a run.
     markdown, page, found = _write_report(experiment, folder)
     _print_tables(experiment, found)
     print(f"\nwritten to {markdown} and {page}")
-
-
-def _run_all(
-    pending: Sequence[tuple[Cell, int]], experiment: Experiment, folder: pathlib.Path, args: Any
-) -> None:
-    """Runs the pending cells, `args.jobs` at once; writes the report after each."""
-    jobs = [
-        scripts.Job(
-            f"{cell.name}, seed {seed}",
-            functools.partial(_run_cell, cell, seed, folder, args),
-            f"{cell.needs}, seed {seed}" if cell.needs else None,
-        )
-        for cell, seed in pending
-    ]
-    scripts.run_all(
-        jobs, args.jobs, lambda: _write_report(experiment, folder),
-        lambda: command_to_continue(folder, args),
-    )  # fmt: skip
 
 
 def missing_data(cells: Iterable[Cell], data_dir: str | None) -> str:
