@@ -219,9 +219,9 @@ def _measure(
     """
     root = folder / "trial"
     shutil.rmtree(root, ignore_errors=True)  # Of a trial that was killed.
-    trained = {"needed": other for other in cells if other.name == cell.needs} | {"run": cell}
+    needed = [("needed", other) for other in cells if other.name == cell.needs]
     try:
-        for name, one in trained.items():
+        for name, one in (*needed, ("run", cell)):
             failure, peak = _train(one, root, name, images)
             if failure:
                 return {"failed": failure}

@@ -57,7 +57,7 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
         _draw_partitions(experiment, folder, args)
         # The folder is claimed only now, because missing data ends the drawing of partitions.
         run_folder.write_json(folder / records.IDENTITY, identity(experiment, args))
-        jobs = [
+        to_run = [
             scripts.Job(
                 f"{cell.name}, seed {seed}",
                 functools.partial(_run_cell, cell, seed, folder, args),
@@ -66,7 +66,7 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
             for cell, seed in pending
         ]
         scripts.run_all(
-            jobs, args.jobs, lambda: _write_report(experiment, folder),
+            to_run, args.jobs, lambda: _write_report(experiment, folder),
             lambda: command_to_continue(folder, args),
         )  # fmt: skip
         _draw_partitions(experiment, folder, args)  # Those that needed a run.

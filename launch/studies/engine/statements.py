@@ -16,9 +16,9 @@ ON_CLIENTS = "{row} is above {other} on {column} clients"
 
 
 def say(tables: Table | Iterable[Table], name: str, text: str, condition: Condition) -> list[Claim]:
-    """The statement, for each of some tables, that a condition holds in it."""
+    """The statement, for each of some tables, that a condition holds in it; none if it is empty."""
     of_tables = [tables] if isinstance(tables, Table) else tables
-    return [Claim(text, table.title, condition, name) for table in of_tables]
+    return [Claim(text, table.title, condition, name) for table in of_tables if condition]
 
 
 def each_above(
