@@ -5,6 +5,7 @@ labelled cases, the start of a fine-tuning matters.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, METHODS, SCRATCH
 from launch.studies.engine.claims import PaperClaim, Trial
@@ -115,15 +116,15 @@ def dcco_table2(at: At) -> Experiment:
     # Frozen encoders differ more than the fine-tuned ones at the CPU's scale.
     probes = at(("--protocol=linear --labels=1524 --label_draws=5", "--protocol=knn"), ())
     evaluations = [finetune, *(f"{probe} --baselines=" for probe in probes)]
-    cells = [
-        _run(at, f"{METHODS[row]}_{n}", row, n, "", *evaluations)
-        for row, rates in _RATES.items()
-        for n in rates
-    ]
-    rows: Rows = {
-        **{row: tuple(f"{METHODS[row]}_{n}" for n in rates) for row, rates in _RATES.items()},
-        CENTRALIZED: "centralized",
+    rows: dict[str, Any] = {
+        row: tuple(f"{METHODS[row]}_{n}" for n in rates) for row, rates in _RATES.items()
     }
+    cells = [
+        _run(at, name, row, n, "", *evaluations)
+        for row, names in rows.items()
+        for name, n in zip(names, _DCCO_RATES, strict=True)
+    ]
+    rows[CENTRALIZED] = "centralized"
     cells.append(_central(at, "", finetune, scratch, *probes))
     partitions = {"one client a case": f"{METHODS[DCCO]}_{min(_DCCO_RATES)}"}
     tables = {
@@ -132,12 +133,10 @@ def dcco_table2(at: At) -> Experiment:
         for end, metric in _METRICS.items()
     }
     if at.scale == "cpu":
-        for key, title, selector in (
-            ("frozen", "Linear probe, 1524 labelled cases", Selector("linear", 1524)),
-            ("knn", "Nearest neighbours, all labels", Selector("knn")),
-        ):
-            selector = selector._replace(metric="balanced_accuracy")
-            tables[key] = _frozen(title, selector, _COHORTS, rows)
+        linear = Selector("linear", 1524, "balanced_accuracy")
+        tables["frozen"] = _frozen("Linear probe, 1524 labelled cases", linear, _COHORTS, rows)
+        knn = linear._replace(protocol="knn", labels=None)
+        tables["knn"] = _frozen("Nearest neighbours, all labels", knn, _COHORTS, rows)
     return at.build(cells, tables, map(_statements, tables.values()), partitions)
 
 
