@@ -197,6 +197,6 @@ CLAIMS = (
            "128 clients.", "contrastive", (DCCO, CONTRASTIVE)),
     _claim("D9", "On DERM DCCO is close to centralized CCO: 47.8 with 256 clients, 48.0.",
            "central", (DCCO, CENTRALIZED)),
-    _claim("D10", "On DERM DCCO is 13 to 17 points above training from scratch: 47.8 against "
-           "30.6.", "scratch", (DCCO, SCRATCH), frozen=False),
+    _claim("D10", "On DERM DCCO is 13 to 17 points above training from scratch: 47.8 against 30.6.",
+           "scratch", (DCCO, SCRATCH), frozen=False),
 )  # fmt: skip

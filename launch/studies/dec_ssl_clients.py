@@ -204,11 +204,10 @@ CLAIMS = (
           "non-IID labels as with a server.",
           f"{SWEEPS} 10 clients, and 20 on the tree and the random graph.",
           "dec_ssl_figure12-cpu", "keeps near", _NETWORKS, _ALPHAS,
-          "Every network loses 1.1 to 1.5 points from "
-          "non-IID labels, as the server does. By the means each keeps about two thirds of its "
-          "gain of four points with 10 clients; with 20, the tree and the random graph keep 36 and "
-          "46 percent of two points. Such gains are too small to show whether more than half is "
-          "kept."),
+          "Every network loses 1.1 to 1.5 points from non-IID labels, as the server does. By the "
+          "means each keeps about two thirds of its gain of four points with 10 clients; with 20, "
+          "the tree and the random graph keep 36 and 46 percent of two points. Such gains are too "
+          "small to show whether more than half is kept."),
     claim("S19", "Figure 13", "Dec-SSL is robust where each of 10 clients has one class.",
           f"{SWEEPS} 10 clients, IID or of one class.", "dec_ssl_clients-cpu",
           "ten.keeps", (*METHODS, UNTRAINED), ("IID", "one class a client"),

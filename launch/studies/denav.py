@@ -1,7 +1,6 @@
 """Tables 3, 4 and 5 of the DeNAV paper, and what all of its experiments share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from launch.studies.engine.claims import Number, PaperClaim, Proof, Trial, claim
 from launch.studies.engine.statements import above, say, slug, times_below
@@ -218,7 +217,7 @@ _TABLE4 = {
 
 
 def _above_others(shown: Table, row: str, name: str) -> list[list[Claim]]:
-    """The statements that `row`, which is called `name`, is above the other cells of a table."""
+    """A statement for each other cell of a table: that `row`, which is called `name`, is above."""
     return [
         say(shown, f"above.{slug(other)}", f"{name} is above {other[0].lower()}{other[1:]}",
             above(row, other, _ACCURACY))
@@ -240,18 +239,16 @@ def denav_table4(at: At) -> Experiment:
     rows = {row: name for row, (name, _) in _TABLE4.items()}
     published = {row: figures for row, (_, figures) in _TABLE4.items()}
     tables = accuracy_tables(at, "Table 4", rows, published, "denav")
-    statements: list[Any] = [
-        _above_others(shown, _OURS, "The formula") for shown in tables.values()
-    ]
+    statements = [_above_others(shown, _OURS, "The formula") for shown in tables.values()]
     minutes = {row: figures[2] for row, figures in published.items()}
     title = "Simulated time of pretraining (published: minutes)"
     times = tables["time"] = counts(title, "simulated_time", rows, minutes)
-    statements += [
+    statements.append([
         say(times, "saved", "Computing resources and history in the formula save time",
             above(_NO_TIME, _OURS, times.columns) + above(_NO_HISTORY, _OURS, times.columns)),
         say(times, "spent", "The formula takes more time than one without data volume, and than "
             "a random route", above(_OURS, (_NO_VOLUME, "Random selection"), times.columns)),
-    ]  # fmt: skip
+    ])  # fmt: skip
     notes = [
         NOTE,
         "Simulated time is examples times epochs, divided by the factor of the client's computing "
@@ -308,15 +305,14 @@ CLAIMS = (
           "At equal epochs DeNAV is above gossip learning: 92.80 against 90.52 on CIFAR-10.",
           f"{SMALL} 300 steps of 10 epochs.", "denav_table3-cpu",
           "tuned.*.above.gossip_learning", (*_OF_3000, SCRATCH), _ACCURACY,
-          "Fine-tuned, every method is within 1.8 points "
-          "of the network from scratch: there is no margin.",
+          "Fine-tuned, every method is within 1.8 points of the network from scratch: there is no "
+          "margin.",
           Trial(f"The same. {FROZEN} on CIFAR-100, the data of pretraining.", "denav_table3-cpu",
                 "frozen.above.gossip_learning", _OF_3000, _ACCURACY, NO_START)),
     claim("N4", "Table 3", "It needs less than a tenth of the communications: 1000 against 14850.",
           f"{SMALL} 300 steps of 10 epochs.", "denav_table3-cpu", "sent",
           (_OF_3000[0], _OF_3000[2]), ("communications",),
-          "Models that were sent. "
-          "30 clients have fewer links than the paper's 100."),
+          "Models that were sent. 30 clients have fewer links than the paper's 100."),
     claim("N5", "Table 4", "The navigator's formula is above a random route and above itself "
           "without each term; CIFAR-10: 90.96, random 90.28, without volume 88.54.",
           f"{SMALL} 30 steps of 40 epochs.", "denav_table4-cpu", "tuned",
@@ -348,8 +344,7 @@ CLAIMS = (
           f"{SMALL} Five models, 60 steps of 10 epochs.", "denav_table5-cpu",
           "tuned.*.above.with*",
           (_STALENESS, *(row for row in _TABLE5 if row != _STALENESS), SCRATCH), _ACCURACY,
-          "Any aggregation is above none, by 3 "
-          "points. The weights differ by 0.3.",
+          "Any aggregation is above none, by 3 points. The weights differ by 0.3.",
           Trial(f"The same. {FROZEN} on CIFAR-10.", "denav_table5-cpu", "probed.above.with*",
                 (_STALENESS, *(row for row in _TABLE5 if row != _STALENESS), UNTRAINED),
                 _ACCURACY)),

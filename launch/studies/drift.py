@@ -110,11 +110,10 @@ def _measure(settings, args: DriftConfig):
     element = client_store.element_spec(train.images.shape[1:])
     element_type = tff.types.tensorflow_to_type(element)
     task = Task(model, two_views, element_type, 1, args.objective, args.seed)
+    names = {"learning_rate": "client_learning_rate"}
     values = []
     for setting in settings:
-        own = {**setting, "client_learning_rate": setting["learning_rate"]}
-        del own["learning_rate"]
-        given = [*args.hparam, *(f"{name}={value}" for name, value in own.items())]
+        given = [*args.hparam, *(f"{names.get(key, key)}={one}" for key, one in setting.items())]
         values.append(hyperparameters.parse(two_stage.DCCOHyperparameters, given))
     try:
         parts.check_task(task)

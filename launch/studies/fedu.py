@@ -302,8 +302,7 @@ CLAIMS = (
           "CIFAR-10, because Mini-ImageNet is not here; fine-tuned on 5000 labels.",
           "fedu_table3-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", RANDOM), _BOTH,
-          "FedSimCLR has the highest mean on both kinds of "
-          "clients."),
+          "FedSimCLR has the highest mean on both kinds of clients."),
     claim("U11", "Table 1", "So it is on CIFAR-100: FedU 56.5 (IID) and 57.1 (non-IID), single "
           "clients 51.3 and 49.7, FedSimCLR 39.8 and 38.7, FedCA 43.3 and 42.3.",
           f"{TINY} of CIFAR-100; linear probes on 5000 labels.", "fedu_table3-cpu",

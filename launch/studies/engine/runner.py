@@ -136,11 +136,10 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> No
 def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
     """Raises `ConfigurationError` if a run ended with other flags than its cell has now."""
     now = _compared_flags(effective_flags(cell.flags))
-    for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
-        given = (
-            checked_files.read_json(path, {str: object}).get("flags", now) if path.exists() else now
-        )
-        if (then := _compared_flags(given)) != now:
+    ends = (records.SUMMARY,) if retry_failed else (records.SUMMARY, records.FAILED)
+    for path in (run / end for end in ends if (run / end).exists()):
+        then = _compared_flags(checked_files.read_json(path, {str: object}).get("flags", now))
+        if then != now:
             raise ConfigurationError(
                 f"{run} was run with other flags than {cell.name} has now "
                 f"({_changes(then, now)}): delete it, or name another --output_dir"
