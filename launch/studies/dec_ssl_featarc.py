@@ -108,15 +108,12 @@ def dec_ssl_shifts(at: At) -> Experiment:
     which are the right ones here; dealt at random, clients can only find them by the printed
     comparison.
     """
-
-    def flags_of(row: str) -> str:
-        preset = at("dec_ssl/shifts", "dec_ssl/server")
-        if row in _OTHERS:
-            preset = at("dec_ssl/shifts_byol", _PRESETS[row])
+    methods = {}
+    for row, (name, flags) in _METHODS.items():
         own = at(_CPU_FLAGS.get(row, ""), _PAPERS_CLIENTS)
-        return f"{at.training(preset, at(10, 100))} {own}"
-
-    methods = {row: (name, f"{flags_of(row)} {flags}") for row, (name, flags) in _METHODS.items()}
+        of_cpu = "dec_ssl/shifts_byol" if row in _OTHERS else "dec_ssl/shifts"
+        preset = at(of_cpu, _PRESETS.get(row, "dec_ssl/server"))
+        methods[row] = (name, f"{at.training(preset, at(10, 100))} {own} {flags}")
     cells, rows = grid(methods, {})
     labels = at({"five labels a class": 50, "one label a class": 10}, {"all labels": 50_000})
     tables = {

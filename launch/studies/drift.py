@@ -9,7 +9,6 @@ weights, or from those after --rounds centralized steps of the same objective.
 """
 
 import dataclasses
-from typing import Any
 
 from launch.options import app, hyperparameters
 from launch.options.image_config import ClientsConfig, DataConfig, ModelConfig
@@ -50,12 +49,15 @@ def main(args: DriftConfig) -> None:
     from tff_ssl.runtime import start
 
     args = defaults.resolve(args, args.objective)
+    for name in ("learning_rates", "batch_sizes", "local_steps"):
+        if not getattr(args, name):
+            raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
     settings = [
         {"learning_rate": rate, "batch_size": size, "local_steps": steps,
          "means_follow": means_follow}
-        for rate in _numbers("learning_rates", args)
-        for size in _numbers("batch_sizes", args)
-        for steps in _numbers("local_steps", args)
+        for rate in args.learning_rates
+        for size in args.batch_sizes
+        for steps in args.local_steps
         for means_follow in ((True,) if steps == 1 else (True, False))
     ]  # fmt: skip
     folder = output_folder.choose(args.output.output_dir, f"drift-{args.data.dataset}")
@@ -79,13 +81,6 @@ def main(args: DriftConfig) -> None:
             rows.append(setting | drift._asdict())
     run_folder.write_json(folder / "drift.json", rows)
     print(f"\nwritten to {folder / 'drift.json'}")
-
-
-def _numbers(name: str, args: DriftConfig) -> tuple[Any, ...]:
-    """The numbers of a list flag."""
-    if not getattr(args, name):
-        raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
-    return getattr(args, name)
 
 
 def _measure(settings, args: DriftConfig):

@@ -10,18 +10,18 @@ SINGLE, SUPERVISED = "Single client training", "FedAvg (supervised)"
 CENTRAL, UNTRAINED = "BYOL (centralized)", "untrained encoder"
 # Split -> end of its cells' names, and flags of the partition.
 SPLITS = {"IID": ("iid", "--partition=iid"), "non-IID": ("noniid", "--partition=skew --beta=0")}
-_AVERAGED = "--algorithm=fedbn --hparam=batch_norm=averaged"
+AVERAGED = "--algorithm=fedbn --hparam=batch_norm=averaged"
+FEDBYOL = ("fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global")
 # Row -> start of its cells' names, and its flags.
 _METHODS = {
     SINGLE: ("single", "--algorithm=fedbn --objective=byol --hparam=averaging=none "
              "--personalized_clients=5"),
-    "FedSimCLR": ("fedsimclr", f"{_AVERAGED} --objective=nt_xent"),
+    "FedSimCLR": ("fedsimclr", f"{AVERAGED} --objective=nt_xent"),
     # The alignment needs an encoder of public images, which are not here.
     "FedCA": ("fedca", "--algorithm=fedca --hparam=alignment_weight=0"),
     # SimSiam's own projector has batch norm on its output (Chen and He 2021, section 4).
-    "FedSimSiam": ("fedsimsiam", f"{_AVERAGED} --objective=simsiam --projector_output_batch_norm"),
-    "FedBYOL":
-        ("fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global"),
+    "FedSimSiam": ("fedsimsiam", f"{AVERAGED} --objective=simsiam --projector_output_batch_norm"),
+    "FedBYOL": FEDBYOL,
     "FedU": ("fedu", "--algorithm=fedu"),
 }  # fmt: skip
 # In percent: CIFAR-10 IID and non-IID, CIFAR-100 IID and non-IID; with ResNet-18 if the paper has
@@ -124,15 +124,12 @@ def fedu_table1(at: At) -> Experiment:
     methods = {row: _method(row, at, few if row in _TABLE2 else "") for row in _METHODS}
     cells, rows = grid(methods, SPLITS, training(at))
     # With few labels, supervised clients have only the images of these labels.
-    labels = at({}, {"": ("", "")}) | {
-        share: (
-            f"{share}_percent",
-            f"--data_fraction={int(share) / 100} {at(at.length(rounds), '')}",
-        )
-        for share, rounds in _SUPERVISED_ROUNDS.items()
-    }
+    labels = at({}, {"": ("", "")})
+    for share, rounds in _SUPERVISED_ROUNDS.items():
+        fewer = f"--data_fraction={int(share) / 100} {at(at.length(rounds), '')}"
+        labels[share] = (f"{share}_percent", fewer)
     of_split = {f"supervised_{end}": (f"supervised_{end}", flags) for end, flags in SPLITS.values()}
-    supervised, _ = grid(of_split, labels, training(at), _AVERAGED, "--objective=supervised")
+    supervised, _ = grid(of_split, labels, training(at), AVERAGED, "--objective=supervised")
     rows[SUPERVISED] = tuple(f"{name}{at('_10_percent', '')}" for name in of_split)
     rows[CENTRAL] = ("central", None)
     selectors = {SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")}
@@ -189,17 +186,13 @@ def fedu_encoders(at: At) -> Experiment:
         "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows, published,
         untrained={start: row for row, start in starts.items()}, starts=starts,
     )  # fmt: skip
-    gains = {
-        split: {(larger, split): 1, (starts[larger], split): -1, (smaller, split): -1,
-                (starts[smaller], split): 1}
-        for split in SPLITS
-    }  # fmt: skip
-    statements = [
-        each_above(shown, "larger", larger, smaller, "The larger encoder is better on {column} "
-                   "clients"),
-        *(say(shown, "gain", f"Training gains more with the larger encoder on {split} clients",
-              (Contrast(weights),)) for split, weights in gains.items()),
-    ]  # fmt: skip
+    text = "The larger encoder is better on {column} clients"
+    statements = [each_above(shown, "larger", larger, smaller, text)]
+    for split in SPLITS:
+        text = f"Training gains more with the larger encoder on {split} clients"
+        gains = {(larger, split): 1, (starts[larger], split): -1, (smaller, split): -1,
+                 (starts[smaller], split): 1}  # fmt: skip
+        statements.append(say(shown, "gain", text, (Contrast(gains),)))
     return at.build(cells, shown, statements, zip(SPLITS, rows[smaller], strict=True))
 
 
