@@ -104,6 +104,13 @@ def keeps(shown: Table, row: str = SSL, columns: Iterable[str] = ()) -> list[Cla
     return say(shown, f"keeps.{slug(row)}", f"From {first} to {last}, {text}", condition)
 
 
+def stable(
+    shown: Table, row: str = SSL, other: str = SLREP, columns: Iterable[str] = ()
+) -> list[Claim]:
+    """The statements of `keeps`, and of `loses` for another row."""
+    return keeps(shown, row, columns) + loses(shown, row, [other], columns)
+
+
 @study("Dec-SSL, Figure 2, on {data} at {scale} scale", "cifar10")
 def dec_ssl_figure2(at: At) -> Experiment:
     """Dec-SSL, Dec-SLRep and Dec-SL against non-IIDness.

@@ -145,9 +145,7 @@ def dec_ssl_figure6(at: At) -> Experiment:
     rows |= {row: (names[0], names[-1]) for row, names in tables[f"of_{first}"].rows.items()}
     del rows[UNTRAINED]
     shown = tables["others"] = dec_ssl.accuracies(at, "Figure 8: other SSL methods", ends, rows)
-    statements += [
-        dec_ssl.keeps(shown, row) + dec_ssl.loses(shown, row, [SLREP]) for row in siamese
-    ]
+    statements += [dec_ssl.stable(shown, row) for row in siamese]
     return at.build([cells, others], tables, statements, partitions)
 
 
@@ -178,9 +176,7 @@ def dec_ssl_figure7(at: At) -> Experiment:
         "alpha": dec_ssl.accuracies(at, f"Figure 7 (a): non-IIDness, E = {few}", by_alpha, rows),
         "epochs": dec_ssl.accuracies(at, title, by_epochs, of_epochs),
     }
-    statements = [
-        dec_ssl.keeps(t, _MAE) + dec_ssl.loses(t, _MAE, [_MAE_SLREP]) for t in tables.values()
-    ]
+    statements = [dec_ssl.stable(shown, _MAE, _MAE_SLREP) for shown in tables.values()]
     # One run is in both figures.
     return at.build(dict.fromkeys(cells + others), tables, statements)
 

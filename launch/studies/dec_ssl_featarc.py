@@ -125,9 +125,7 @@ def dec_ssl_shifts(at: At) -> Experiment:
         )
         for words, number in labels.items()
     }  # fmt: skip
-    statements = [
-        each_above(shown, "above", _OURS, (*_RIVALS, *_OTHERS)) for shown in tables.values()
-    ]
+    statements = each_above(tables.values(), "above", _OURS, (*_RIVALS, *_OTHERS))
     clustered = {row: rows[row] for row in rows if row == "cluster only" or row.startswith(_OURS)}
     purity = _PERSONALIZED._replace(labels=at(50, 50_000), metric="cluster_purity")
     title = "Clients that are of the kind of their cluster"

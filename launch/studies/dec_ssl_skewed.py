@@ -106,10 +106,8 @@ def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
             falls(SSL, all_images, tenth)),
         say(images, "learns", "Dec-SSL on a tenth of the images is above the untrained encoder",
             above(SSL, UNTRAINED, tenth)),
-        dec_ssl.keeps(fedprox, _FEDPROX),
-        dec_ssl.loses(fedprox, _FEDPROX, [SLREP]),
-        *(dec_ssl.keeps(shown, columns=(_IID, _NON_IID))
-          + dec_ssl.loses(shown, SSL, [SLREP], (_IID, _NON_IID))
+        dec_ssl.stable(fedprox, _FEDPROX),
+        *(dec_ssl.stable(shown, columns=(_IID, _NON_IID))
           + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS, _NON_IID)
           + say(shown, "costs", "Less communication costs Dec-SSL transfer",
                 falls(SSL, _NON_IID, _LESS))
@@ -156,8 +154,7 @@ def dec_ssl_transfer(at: At) -> Experiment:
         selectors={UNTRAINED: Selector("linear", at(*dec_ssl.LABELS))},
     )  # fmt: skip
     statements = [
-        *(dec_ssl.keeps(shown) + dec_ssl.loses(shown, SSL, [SLREP])
-          + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
+        *(dec_ssl.stable(shown) + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
           for shown in tables.values()),
         dec_ssl.robust(epochs),
         each_above(own, "above", "FeatARC", ("FedProx", "FedAvg")),

@@ -95,9 +95,7 @@ def denav_table2(at: At) -> Experiment:
         )
         for i, (name, data) in enumerate(denav.downstream(at).items())
     } | denav.frozen_table(at, "Table 2", splits, rows)  # fmt: skip
-    statements = [
-        each_above(shown, "above", _DENAV, _FEDERATED, ON_CLIENTS) for shown in tables.values()
-    ]
+    statements = each_above(tables.values(), "above", _DENAV, _FEDERATED, ON_CLIENTS)
     notes = [*_NOTES, "Rates of the CPU's scale: `denav_table2_rates`."]
     partitions = zip(splits, rows[_DENAV], strict=True)
     return at.build(cells.values(), tables, statements, partitions, notes)

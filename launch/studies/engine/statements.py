@@ -17,15 +17,14 @@ ON_CLIENTS = "{row} is above {other} on {column} clients"
 
 def say(tables: Table | Iterable[Table], name: str, text: str, condition: Condition) -> list[Claim]:
     """The statement, for each of some tables, that a condition holds in it; none if it is empty."""
-    of_tables = [tables] if isinstance(tables, Table) else tables
-    return [Claim(text, table.title, condition, name) for table in of_tables if condition]
+    return [Claim(text, table.title, condition, name) for table in _of(tables) if condition]
 
 
 def each_above(
-    table: Table, name: str, row: str, others: Some, text: str = "{row} is above {other}",
-    columns: Some = (),
+    tables: Table | Iterable[Table], name: str, row: str, others: Some,
+    text: str = "{row} is above {other}", columns: Some = (),
 ) -> list[Claim]:  # fmt: skip
-    """A statement for each of other rows and each column: that `row` is above it.
+    """A statement for each of some tables, of other rows and of columns: that `row` is above it.
 
     Ids are `NAME.OTHER.COLUMN`. The sentence has `{row}`, `{other}` and `{column}`. By default, the
     columns are all of the table.
@@ -33,6 +32,7 @@ def each_above(
     return [
         Claim(text.format(row=row, other=other, column=column), table.title,
               above(row, other, column), f"{name}.{slug(other)}.{slug(column)}")
+        for table in _of(tables)
         for other in _some(others)
         for column in _some(columns) or table.columns
     ]  # fmt: skip
@@ -79,6 +79,10 @@ def loses_less(row: str, other: str, first: str, last: str) -> Condition:
 def slug(heading: str) -> str:
     """A row or column as a part of an id: `non-IID` is `noniid`."""
     return re.sub(r"\W+", "_", heading.lower().replace("-", "")).strip("_")
+
+
+def _of(tables: Table | Iterable[Table]) -> Iterable[Table]:
+    return [tables] if isinstance(tables, Table) else tables
 
 
 def _some(names: Some) -> tuple[str, ...]:
