@@ -70,8 +70,7 @@ def dcco_table1_revisited(at: At) -> Experiment:
     statements: list[Any] = [dcco.statements_of(shown) for shown in tables.values()]
     for metric, end in (("last", ", last round"), ("lost", ": the last round below the best one")):
         title = f"Nearest neighbours on training images{end}"
-        selector = Selector(TRAINING, metric=f"knn_{metric}")
-        tables[metric] = table(title, selector, own.columns, rows)
+        tables[metric] = table(title, Selector(TRAINING, metric=f"knn_{metric}"), own.columns, rows)
     lost = tables["lost"]  # Section 4.3.
     shared = [column for column in lost.columns if column != ONE]
     text = "DCCO loses less after its best round than either FedAvg variant"

@@ -110,8 +110,7 @@ def dcco_table2(at: At) -> Experiment:
     """
     # The paper gives only the largest number of steps.
     steps = at("200,600", "10000,30000,100000")
-    labels = ",".join(map(str, _TABLE2))
-    own = f"--labels={labels} --label_draws=1 --finetune_steps={steps}"
+    own = f"--labels={','.join(map(str, _TABLE2))} --label_draws=1 --finetune_steps={steps}"
     finetune, scratch = _tuning(at, own)
     # Frozen encoders differ more than the fine-tuned ones at the CPU's scale.
     probes = at(("--protocol=linear --labels=1524 --label_draws=5", "--protocol=knn"), ())

@@ -70,8 +70,8 @@ def accuracies(at: At, title: str, columns: Iterable[str], rows: Rows) -> Table:
 def robust(shown: Table) -> list[Claim]:
     """Statements that Dec-SSL suffers less than supervised methods from first to last column."""
     text, last = "At {column}, {row} is above {other}", shown.columns[-1]
-    above = each_above(shown, "above", SSL, (SLREP, SL), text, last)
-    return loses(shown, SSL, (SLREP, SL)) + above
+    others = (SLREP, SL)
+    return loses(shown, SSL, others) + each_above(shown, "above", SSL, others, text, last)
 
 
 def slrep_above(shown: Table) -> list[Claim]:
@@ -127,8 +127,7 @@ def dec_ssl_figure2(at: At) -> Experiment:
     flags = training(at, epochs, at(48, 500), preset="server")
     cells, shown = sweep(at, f"Non-IIDness of labels, E = {epochs}", columns, flags)
     partitions = zip(columns, shown.rows[SSL], strict=True)
-    statements = [keeps(shown), robust(shown), slrep_above(shown)]
-    return at.build(cells, shown, statements, partitions)
+    return at.build(cells, shown, [keeps(shown), robust(shown), slrep_above(shown)], partitions)
 
 
 @study("Dec-SSL, Figures 2 (features) and 18, on {data} at {scale} scale", "cifar10")

@@ -55,8 +55,7 @@ def dec_ssl_figure5(at: At) -> Experiment:
     gpu: Non-IID clients alone.
     """
     epochs, total = at((4, 48), (5, 500))
-    iid = at({}, {"IID": ("iid", "--alpha=inf")}, {})
-    splits = iid | {"non-IID": ("noniid", "--alpha=0.02")}
+    splits = at({}, {"IID": ("iid", "--alpha=inf")}, {}) | {"non-IID": ("noniid", "--alpha=0.02")}
     methods = {
         row: (name, f"{training(at, epochs, total, preset=_PRESETS.get(row, 'server'))} {flags}")
         for row, (name, flags) in {**_parts(PRINTED), **at({}, _OTHERS)}.items()

@@ -31,8 +31,7 @@ _TABLE2 = {
 
 def _transfer(target: str, labels: Mapping[str, int]) -> str:
     """The evaluation on another data set."""
-    numbers = ",".join(map(str, labels.values()))
-    return f"--protocol=transfer --dataset={target} --labels={numbers}"
+    return f"--protocol=transfer --dataset={target} --labels={','.join(map(str, labels.values()))}"
 
 
 def _transferred(

@@ -99,12 +99,11 @@ def run(
     )
     for number, (key, cell) in enumerate(pending.items(), start=1):
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
-        name = f"{experiment.name}/{cell.name}"
         measured = _measure(cell, cells, folder, images)
         if scripts.is_ending():
             print("stopped; the same command measures the cells that are left", flush=True)
             break
-        rows[key] = {"cell": name} | measured
+        rows[key] = {"cell": f"{experiment.name}/{cell.name}"} | measured
         whole_files.write(path, to_text(machine(), rows))
     grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
