@@ -241,10 +241,10 @@ def fedu_table3(at: At) -> Experiment:
         _of_data(at.data, {row: _TABLE1[row] for row in rows}) if at.data == "cifar100" else None,
         untrained={UNTRAINED: ours}, selectors={SINGLE: Selector("linear_personalized")},
     )  # fmt: skip
-    central = ("central", "Centralized BYOL is above FedU on IID clients")
+    text = "Centralized BYOL is above FedU on IID clients"
     statements = [
         each_above(shown, "above", ours, rivals, ON_CLIENTS)
-        + say(shown, *central, above(CENTRAL, ours, "IID"))
+        + say(shown, "central", text, above(CENTRAL, ours, "IID"))
         for shown in tables.values()
     ]
     partitions = zip(SPLITS, rows[ours], strict=True)

@@ -24,7 +24,7 @@ def each_above(
     tables: Table | Iterable[Table], name: str, row: str, others: Some,
     text: str = "{row} is above {other}", columns: Some = (),
 ) -> list[Claim]:  # fmt: skip
-    """A statement for each of some tables, of other rows and of columns: that `row` is above it.
+    """A statement for each table, other row and column: that `row` is above the other one.
 
     Ids are `NAME.OTHER.COLUMN`. The sentence has `{row}`, `{other}` and `{column}`. By default, the
     columns are all of the table.
