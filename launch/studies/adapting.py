@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from launch.studies.engine.statements import above, say
 from launch.studies.engine.study import PIXELS, UNTRAINED, At, cell, study, table
-from tff_ssl.reporting.experiment import Cell, Experiment, Table
+from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.reporting.measured import Selector
 
 AS_IT_IS, SCRATCH = "(pretrained, as it is)", "DCCO from scratch"
@@ -49,7 +49,6 @@ _DATA = {
 _PROBE = "--labels_per_class=5 --label_draws=20"
 # A network with random weights needs norms, which the statistics of ImageNet are no longer.
 _UNTRAINED = f"{_PROBE} --baselines=random_encoder --norm=group"
-_METRICS = {"accuracy": "accuracy", "balanced": "balanced_accuracy"}
 
 
 def _run(at: At, row: str, name: str, rate: str, with_baselines: bool = False) -> Cell:
@@ -84,22 +83,20 @@ def adapting(at: At) -> Experiment:
         f"{_PROBE} --baselines=",
     ))  # fmt: skip
     rows = {AS_IT_IS: "dcco", **{row: row.lower() for row in _METHODS}, SCRATCH: "scratch"}
-    tables = {key: _table(metric, 5 * of_data.classes, rows) for key, metric in _METRICS.items()}
-    statements = [
-        say(shown, "helps", f"{row} improves the pretrained encoder ({shown.columns[0]})",
-            above(row, AS_IT_IS, shown.columns[0]))
-        for shown in tables.values() for row in _METHODS
-    ]  # fmt: skip
+    tables, statements = {}, []
+    for column in ("accuracy", "balanced accuracy"):
+        selector = Selector("linear", 5 * of_data.classes, column.replace(" ", "_"))
+        shown = tables[column.split()[0]] = table(
+            f"Linear probe, five labels a class, {column}", selector, [column], rows,
+            untrained={UNTRAINED: "DCCO", PIXELS: "DCCO"},
+            selectors={AS_IT_IS: selector._replace(baseline="pretrained_encoder")},
+        )  # fmt: skip
+        statements += [
+            say(shown, "helps", f"{row} improves the pretrained encoder ({column})",
+                above(row, AS_IT_IS, column))
+            for row in _METHODS
+        ]  # fmt: skip
     return at.build(cells, tables, statements)
-
-
-def _table(metric: str, labels: int, rows: dict[str, str]) -> Table:
-    selector, column = Selector("linear", labels, metric), metric.replace("_", " ")
-    return table(
-        f"Linear probe, five labels a class, {column}", selector, [column], rows,
-        untrained={UNTRAINED: "DCCO", PIXELS: "DCCO"},
-        selectors={AS_IT_IS: selector._replace(baseline="pretrained_encoder")},
-    )  # fmt: skip
 
 
 @study("Rates for pretrained weights, {on_data}at {scale} scale", cpu="case_folder")

@@ -6,7 +6,7 @@ Nothing of this is published, and the statements are expectations.
 import itertools
 from collections.abc import Mapping, Sequence
 
-from launch.studies.engine.statements import above, say, slug
+from launch.studies.engine.statements import above, say
 from launch.studies.engine.study import UNTRAINED, At, Rows, grid, study, table
 from tff_ssl.aggregation.differential_privacy import Accountant, default_delta
 from tff_ssl.reporting.experiment import Experiment, Table
@@ -24,12 +24,11 @@ def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
 
 def _probes(labels: Sequence[int], rows: Rows, untrained: Mapping[str, str]) -> dict[str, Table]:
     """The tables of linear probes on each number of labels."""
-
-    def of(n: int) -> Table:
-        title, selector = f"Linear probe, {n} labels", Selector("linear", n)
-        return table(title, selector, [_COLUMN], rows, untrained=untrained)
-
-    return {f"of_{n}": of(n) for n in labels}
+    return {
+        f"of_{n}": table(f"Linear probe, {n} labels", Selector("linear", n), [_COLUMN], rows,
+                         untrained=untrained)
+        for n in labels
+    }  # fmt: skip
 
 
 def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
@@ -45,6 +44,7 @@ def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
 # run at DCCO's server rate; there, 1e-3 is finite, and 1e-4 (chosen likewise) learns as much in a
 # round as one step.
 _DCCO, _ONE_STAGE = "--algorithm=dcco", "--algorithm=dcco_one_stage --hparam=variant"
+_MOMENTUM = "--hparam=statistics_momentum"
 _OF_16, _STEPS = f"{_DCCO} --alpha=1000 --samples_per_client=16", "--hparam=local_steps"
 _RATE = "--hparam=client_learning_rate"
 _HELD = f"{_RATE}=3e-5 --hparam=means_follow=false"
@@ -54,22 +54,15 @@ _EXTENSIONS = {
     "DCCO with VICReg": ("vicreg", f"{_DCCO} --objective=vicreg"),
     "two encoders, a view each": ("towers_views", f"{_DCCO} --towers=views"),
     "two encoders, a half each": ("towers_halves", f"{_DCCO} --towers=halves --view_size=32"),
-    **{
-        f"one communication, {words}": (
-            f"one_stage_{slug(words)}",
-            f"{_ONE_STAGE}={slug(words)} --hparam=statistics_momentum={momentum}",
-        )
-        for words, momentum in (
-            ("paired moments", "0.9"), ("paired mean", "0.5"), ("delayed gradient", "0"),
-        )
-    },
-    **{
-        f"{_STALE}{f', momentum {momentum}' if momentum != '0' else ''}": (
-            f"one_stage_{momentum}",
-            f"{_ONE_STAGE}=stale_statistics --hparam=statistics_momentum={momentum}",
-        )
-        for momentum in ("0", "0.5", "0.9")
-    },
+    "one communication, paired moments":
+        ("one_stage_paired_moments", f"{_ONE_STAGE}=paired_moments {_MOMENTUM}=0.9"),
+    "one communication, paired mean":
+        ("one_stage_paired_mean", f"{_ONE_STAGE}=paired_mean {_MOMENTUM}=0.5"),
+    "one communication, delayed gradient":
+        ("one_stage_delayed_gradient", f"{_ONE_STAGE}=delayed_gradient {_MOMENTUM}=0"),
+    _STALE: ("one_stage_0", f"{_ONE_STAGE}=stale_statistics {_MOMENTUM}=0"),
+    f"{_STALE}, momentum 0.5": ("one_stage_0.5", f"{_ONE_STAGE}=stale_statistics {_MOMENTUM}=0.5"),
+    f"{_STALE}, momentum 0.9": ("one_stage_0.9", f"{_ONE_STAGE}=stale_statistics {_MOMENTUM}=0.9"),
     "clients of 16, one local step": ("steps_1", _OF_16),
     "clients of 16, four local steps": ("steps_4_following", f"{_OF_16} {_STEPS}=4 {_RATE}=1e-4"),
     "clients of 16, four local steps at a larger rate":
@@ -79,8 +72,6 @@ _EXTENSIONS = {
     "clients of 16, four local steps of 8 images, held means":
         ("steps_4_of_8", f"{_OF_16} {_STEPS}=4 --hparam=batch_size=8 {_HELD}"),
 }  # fmt: skip
-# A row of the paper's scale only: the digits have one colour plane.
-_PLANES = ("towers_colour_planes", f"{_DCCO} --towers=colour_planes")
 # Cells that are run on CIFAR-10 at the CPU's scale: communications and local steps.
 _ON_CIFAR10 = (
     "dcco", "one_stage_paired_moments", "one_stage_paired_mean", "one_stage_delayed_gradient",
@@ -104,8 +95,9 @@ def dcco_extensions(at: At) -> Experiment:
     common = _common(at, preset, "--alpha=0 --samples_per_client=4")
     of_4, of_16 = at((32, 8), (128, 32))  # A round has 128 images, or the paper's 512.
     rate = f"--hparam=server_learning_rate={at(2e-4, 5e-4)}"
+    planes = ("towers_colour_planes", f"{_DCCO} --towers=colour_planes")
     settings = {}
-    of_paper = at({}, {"two encoders, red and blue": _PLANES})
+    of_paper = at({}, {"two encoders, red and blue": planes})  # The digits have one colour plane.
     for row, (name, flags) in {**_EXTENSIONS, **of_paper}.items():
         if not on_cifar10 or name in _ON_CIFAR10:
             clients = f"--clients_per_round={of_16 if _OF_16 in flags else of_4}"

@@ -55,8 +55,7 @@ def dec_ssl_figure5(at: At) -> Experiment:
     gpu: Non-IID clients alone.
     """
     epochs, total = at((4, 48), (5, 500))
-    iid = at({}, {"IID": ("iid", "--alpha=inf")}, {})
-    splits = iid | {"non-IID": ("noniid", "--alpha=0.02")}
+    splits = at({}, {"IID": ("iid", "--alpha=inf")}, {}) | {"non-IID": ("noniid", "--alpha=0.02")}
     methods = {
         row: (name, f"{training(at, epochs, total, preset=_PRESETS.get(row, 'server'))} {flags}")
         for row, (name, flags) in {**_parts(PRINTED), **at({}, _OTHERS)}.items()
@@ -108,15 +107,12 @@ def dec_ssl_shifts(at: At) -> Experiment:
     which are the right ones here; dealt at random, clients can only find them by the printed
     comparison.
     """
-
-    def flags_of(row: str) -> str:
-        preset = at("dec_ssl/shifts", "dec_ssl/server")
-        if row in _OTHERS:
-            preset = at("dec_ssl/shifts_byol", _PRESETS[row])
+    methods = {}
+    for row, (name, flags) in _METHODS.items():
         own = at(_CPU_FLAGS.get(row, ""), _PAPERS_CLIENTS)
-        return f"{at.training(preset, at(10, 100))} {own}"
-
-    methods = {row: (name, f"{flags_of(row)} {flags}") for row, (name, flags) in _METHODS.items()}
+        of_cpu = "dec_ssl/shifts_byol" if row in _OTHERS else "dec_ssl/shifts"
+        preset = at(of_cpu, _PRESETS.get(row, "dec_ssl/server"))
+        methods[row] = (name, f"{at.training(preset, at(10, 100))} {own} {flags}")
     cells, rows = grid(methods, {})
     labels = at({"five labels a class": 50, "one label a class": 10}, {"all labels": 50_000})
     tables = {
@@ -128,9 +124,7 @@ def dec_ssl_shifts(at: At) -> Experiment:
         )
         for words, number in labels.items()
     }  # fmt: skip
-    statements = [
-        each_above(shown, "above", _OURS, (*_RIVALS, *_OTHERS)) for shown in tables.values()
-    ]
+    statements = each_above(tables.values(), "above", _OURS, (*_RIVALS, *_OTHERS))
     clustered = {row: rows[row] for row in rows if row == "cluster only" or row.startswith(_OURS)}
     purity = _PERSONALIZED._replace(labels=at(50, 50_000), metric="cluster_purity")
     title = "Clients that are of the kind of their cluster"

@@ -3,17 +3,7 @@
 from collections.abc import Mapping
 
 from launch.studies import dec_ssl
-from launch.studies.dec_ssl import (
-    EPOCHS,
-    LABELS,
-    MANY_EPOCHS,
-    METHODS,
-    SKEWED,
-    SL,
-    SLREP,
-    SSL,
-    SWEEPS,
-)
+from launch.studies.dec_ssl import METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.dec_ssl_featarc import PRINTED
 from launch.studies.engine.claims import PaperClaim, claim
 from launch.studies.engine.statements import above, each_above, falls, say, slug
@@ -41,19 +31,17 @@ _TABLE2 = {
 
 def _transfer(target: str, labels: Mapping[str, int]) -> str:
     """The evaluation on another data set."""
-    numbers = ",".join(map(str, labels.values()))
-    return f"--protocol=transfer --dataset={target} --labels={numbers}"
+    return f"--protocol=transfer --dataset={target} --labels={','.join(map(str, labels.values()))}"
 
 
 def _transferred(
     number: int, published: Mapping[str, Mapping], labels: Mapping[str, int], columns, rows
 ) -> dict[str, Table]:
     """The tables of transfer with each share of the labels, by key."""
+    title = f"Table {number}: transfer with {{}} of the labels"
     return {
-        f"transfer_{share}": table(
-            f"Table {number}: transfer with {share} of the labels", Selector("transfer", n),
-            columns, rows, published[share], untrained={UNTRAINED: SSL},
-        )
+        f"transfer_{share}": table(title.format(share), Selector("transfer", n), columns, rows,
+                                   published[share], untrained={UNTRAINED: SSL})
         for share, n in labels.items()
     }  # fmt: skip
 
@@ -117,10 +105,8 @@ def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
             falls(SSL, all_images, tenth)),
         say(images, "learns", "Dec-SSL on a tenth of the images is above the untrained encoder",
             above(SSL, UNTRAINED, tenth)),
-        dec_ssl.keeps(fedprox, _FEDPROX),
-        dec_ssl.loses(fedprox, _FEDPROX, [SLREP]),
-        *(dec_ssl.keeps(shown, columns=(_IID, _NON_IID))
-          + dec_ssl.loses(shown, SSL, [SLREP], (_IID, _NON_IID))
+        dec_ssl.stable(fedprox, _FEDPROX),
+        *(dec_ssl.stable(shown, columns=(_IID, _NON_IID))
           + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS, _NON_IID)
           + say(shown, "costs", "Less communication costs Dec-SSL transfer",
                 falls(SSL, _NON_IID, _LESS))
@@ -140,7 +126,7 @@ def dec_ssl_transfer(at: At) -> Experiment:
     """
     labels = at({"10%": 5000, "1%": 500}, {"100%": 50_000, "10%": 5000, "1%": 500})
     transfer = _transfer("cifar100" if at.data == "cifar10" else "cifar10", labels)
-    usual, compared = at(*EPOCHS), at(*MANY_EPOCHS)  # Figure 16 has the latter.
+    usual, compared = at(*dec_ssl.EPOCHS), at(*dec_ssl.MANY_EPOCHS)  # Figure 16 has the latter.
     numbers = at((2, 5), (1, 5, 10, 50, 100))
 
     def run(row: str, beta: str, epochs: int, extra: str = "", name: str = "") -> Cell:
@@ -157,21 +143,17 @@ def dec_ssl_transfer(at: At) -> Experiment:
     names = {row: [one.name for one in of_row] for row, of_row in cells.items()}
     ends = {row: (iid[row].name, names[row][numbers.index(usual)]) for row in names}
     tables = _transferred(2, _TABLE2, labels, (_IID, _NON_IID), ends)
-    epochs = dec_ssl.accuracies(
-        at,
-        "Figure 8 (e): local epochs on CIFAR-100",
-        [f"E = {e}" for e in numbers],
-        {**names, SL: names[SLREP]},
-    )
+    title, by_epochs = "Figure 8 (e): local epochs on CIFAR-100", [f"E = {e}" for e in numbers]
+    epochs = dec_ssl.accuracies(at, title, by_epochs, {**names, SL: names[SLREP]})
     fedavg = names[SSL][numbers.index(compared)]
     own = table(
         "Figure 16 (right): clients' models, mean over clients", Selector("linear_personalized"),
         ["accuracy"], {"FedAvg": fedavg, "FedProx": "fedprox", "FeatARC": "featarc"},
-        untrained={UNTRAINED: "FedAvg"}, selectors={UNTRAINED: Selector("linear", at(*LABELS))},
+        untrained={UNTRAINED: "FedAvg"},
+        selectors={UNTRAINED: Selector("linear", at(*dec_ssl.LABELS))},
     )  # fmt: skip
     statements = [
-        *(dec_ssl.keeps(shown) + dec_ssl.loses(shown, SSL, [SLREP])
-          + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
+        *(dec_ssl.stable(shown) + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
           for shown in tables.values()),
         dec_ssl.robust(epochs),
         each_above(own, "above", "FeatARC", ("FedProx", "FedAvg")),
@@ -186,6 +168,10 @@ def dec_ssl_transfer(at: At) -> Experiment:
 
 
 _SKEWED = ("beta 1", "beta 0")
+_FEATARC = (
+    "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' models, "
+    "the printed FeatARC."
+)
 _SHARES = ("10% of the images", "30% of the images", "100% of the images")
 CLAIMS = (
     claim("S3", "Figure 2, section 3.1", "Dec-SSL is comparable with centralized SSL.",
@@ -213,15 +199,13 @@ CLAIMS = (
           "probes on CIFAR-10 with 5000 and 500 labels.", "dec_ssl_transfer-cpu",
           "transfer*.keeps transfer*.less transfer*.above.decslrep.noniid",
           (SSL, SLREP, UNTRAINED), (_IID, _NON_IID)),
-    claim("S23", "Figure 16, right", "On CIFAR-100 FeatARC is above FedProx.",
-          "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' "
-          "models, the printed FeatARC.", "dec_ssl_transfer-cpu", "own.above.fedprox",
+    claim("S23", "Figure 16, right", "On CIFAR-100 FeatARC is above FedProx.", _FEATARC,
+          "dec_ssl_transfer-cpu", "own.above.fedprox",
           ("FeatARC", "FedProx", "FedAvg", UNTRAINED), ("accuracy",), "FedProx and FedAvg gain 4 "
           "points over the untrained encoder, and FeatARC is half a point below them."),
-    claim("S24", "section 6.3", "FeatARC is above FedBN, which is the paper's FedAvg.",
-          "5000 images of CIFAR-100, beta 0.1, tiny ResNet at 16x16, 10 epochs in all; clients' "
-          "models, the printed FeatARC.", "dec_ssl_transfer-cpu", "own.above.fedavg",
-          ("FeatARC", "FedAvg", UNTRAINED), ("accuracy",), "FeatARC is half a point below it."),
+    claim("S24", "section 6.3", "FeatARC is above FedBN, which is the paper's FedAvg.", _FEATARC,
+          "dec_ssl_transfer-cpu", "own.above.fedavg", ("FeatARC", "FedAvg", UNTRAINED),
+          ("accuracy",), "FeatARC is half a point below it."),
     PaperClaim("S25", "Table 2, top", "On IID clients FeatARC (86.74) is above FedEMA (86.26) and "
                "FedU (83.96), too.", untried="At the CPU's scale, `dec_ssl_figure5` has only "
                "non-IID clients, and neither FedEMA nor FedU. The three methods on IID clients "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from launch.studies import denav
 from launch.studies.engine.claims import PaperClaim, Trial
-from launch.studies.engine.statements import above, say
+from launch.studies.engine.statements import above, say, times_below
 from launch.studies.engine.study import UNTRAINED, At, study
 from tff_ssl.reporting.experiment import Claim, Contrast, Experiment, Table
 
@@ -132,7 +132,6 @@ def _better(shown: Table, symbol: str, rows: list[str], usual: str) -> list[list
     ]
     if symbol == "K":
         second, third = rows[1:3]
-
         gains = {(second, column): 1, (first, column): -1, (last, column): -1, (third, column): 1}
         text = f"The gain levels off: {third} to {last} less than {first} to {second}"
         statements.append(say(shown, "better", text, (Contrast(gains),)))
@@ -146,16 +145,13 @@ def _longer(shown: Table, symbol: str, values: list[float], usual: float) -> lis
     last = f"{symbol} = {values[-1]}"
     if symbol == "Z":
         return say(shown, "longer", f"{last} takes longer than {first}", above(last, first, _TIME))
-
-    def grows_less(factor: float) -> Contrast:
-        return Contrast({(first, _TIME): factor, (last, _TIME): -1})
-
+    at_least, at_most = times_below(0.85 * ratio, first, last, _TIME), 1.15 * ratio
+    words = "in proportion (within 15 %)"
     if symbol == "C":
-        text = f"From {first} to {last} time grows less than half as much as C"
-        return say(shown, "longer", text, (grows_less(ratio / 2),))
-    text = f"From {first} to {last} time grows in proportion (within 15 %)"
-    more = Contrast({(last, _TIME): 1, (first, _TIME): -0.85 * ratio})
-    return say(shown, "longer", text, (more, grows_less(1.15 * ratio)))
+        at_least, at_most, words = (), ratio / 2, "less than half as much as C"
+    grows_less = Contrast({(first, _TIME): at_most, (last, _TIME): -1})
+    text = f"From {first} to {last} time grows {words}"
+    return say(shown, "longer", text, (*at_least, grows_less))
 
 
 def _claim(name: str, symbol: str, text: str, note: str) -> PaperClaim:

@@ -6,18 +6,19 @@ from launch.studies import denav
 from launch.studies.engine.claims import Trial, claim
 from launch.studies.engine.statements import ON_CLIENTS, each_above
 from launch.studies.engine.study import At, cell, study, table
+from launch.studies.fedu import AVERAGED
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.reporting.measured import Selector
 
-_DENAV, _AVERAGED = "DeNAV", "--algorithm=fedbn --hparam=batch_norm=averaged"
+_DENAV = "DeNAV"
 _SPLITS = {"IID": ("iid", "--partition=iid"), "non-IID": ("noniid", "")}  # Presets are non-IID.
 # At the CPU's scale, a target network follows in fewer steps, and weights of one method alone are
 # those of its preset for the digits.
 _TARGET = "--hparam=target_momentum=0.98"
 # Row -> start of its cells' names, its flags, those at the CPU's scale and those at the paper's.
 _METHODS = {
-    "Fed-SimSiam": ("simsiam", f"{_AVERAGED} --objective=simsiam", "", ""),
-    "Fed-SimCLR": ("simclr", f"{_AVERAGED} --objective=nt_xent", "--hparam=temperature=0.2", ""),
+    "Fed-SimSiam": ("simsiam", f"{AVERAGED} --objective=simsiam", "", ""),
+    "Fed-SimCLR": ("simclr", f"{AVERAGED} --objective=nt_xent", "--hparam=temperature=0.2", ""),
     "FedU": ("fedu", "--algorithm=fedu", f"{_TARGET} --hparam=mu=1.15",
              "--hparam=mu=0.4 --hparam=divergence=mean_layer_l2"),
     "FedEMA": ("fedema", "--algorithm=fedema", f"{_TARGET} --hparam=tau=0.3", "--hparam=tau=0.7"),
@@ -94,9 +95,7 @@ def denav_table2(at: At) -> Experiment:
         )
         for i, (name, data) in enumerate(denav.downstream(at).items())
     } | denav.frozen_table(at, "Table 2", splits, rows)  # fmt: skip
-    statements = [
-        each_above(shown, "above", _DENAV, _FEDERATED, ON_CLIENTS) for shown in tables.values()
-    ]
+    statements = each_above(tables.values(), "above", _DENAV, _FEDERATED, ON_CLIENTS)
     notes = [*_NOTES, "Rates of the CPU's scale: `denav_table2_rates`."]
     partitions = zip(splits, rows[_DENAV], strict=True)
     return at.build(cells.values(), tables, statements, partitions, notes)

@@ -9,7 +9,6 @@ weights, or from those after --rounds centralized steps of the same objective.
 """
 
 import dataclasses
-from typing import Any
 
 from launch.options import app, hyperparameters
 from launch.options.image_config import ClientsConfig, DataConfig, ModelConfig
@@ -50,12 +49,15 @@ def main(args: DriftConfig) -> None:
     from tff_ssl.runtime import start
 
     args = defaults.resolve(args, args.objective)
+    for name in ("learning_rates", "batch_sizes", "local_steps"):
+        if not getattr(args, name):
+            raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
     settings = [
         {"learning_rate": rate, "batch_size": size, "local_steps": steps,
          "means_follow": means_follow}
-        for rate in _numbers("learning_rates", args)
-        for size in _numbers("batch_sizes", args)
-        for steps in _numbers("local_steps", args)
+        for rate in args.learning_rates
+        for size in args.batch_sizes
+        for steps in args.local_steps
         for means_follow in ((True,) if steps == 1 else (True, False))
     ]  # fmt: skip
     folder = output_folder.choose(args.output.output_dir, f"drift-{args.data.dataset}")
@@ -81,13 +83,6 @@ def main(args: DriftConfig) -> None:
     print(f"\nwritten to {folder / 'drift.json'}")
 
 
-def _numbers(name: str, args: DriftConfig) -> tuple[Any, ...]:
-    """The numbers of a list flag."""
-    if not getattr(args, name):
-        raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
-    return getattr(args, name)
-
-
 def _measure(settings, args: DriftConfig):
     """Yields (setting, `Drift`) for each setting."""
     import numpy as np
@@ -110,11 +105,10 @@ def _measure(settings, args: DriftConfig):
     element = client_store.element_spec(train.images.shape[1:])
     element_type = tff.types.tensorflow_to_type(element)
     task = Task(model, two_views, element_type, 1, args.objective, args.seed)
+    names = {"learning_rate": "client_learning_rate"}
     values = []
     for setting in settings:
-        own = {**setting, "client_learning_rate": setting["learning_rate"]}
-        del own["learning_rate"]
-        given = [*args.hparam, *(f"{name}={value}" for name, value in own.items())]
+        given = [*args.hparam, *(f"{names.get(key, key)}={one}" for key, one in setting.items())]
         values.append(hyperparameters.parse(two_stage.DCCOHyperparameters, given))
     try:
         parts.check_task(task)

@@ -12,7 +12,6 @@ two frequent classes, and of the other sources' directions e_j. Writes `linear_t
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 from launch.options import app, settings
@@ -202,14 +201,13 @@ def _exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
     exponents = {
         f"1 - {name}": slope([1 - row[name]["mean"] for row in rows]) for name in _SHORTFALLS
     }
-    others, all_data, own = exponents.values()
     exponents["slrep_others"] = slope([row["slrep_others"]["mean"] for row in rows])
+    others, all_data, own, slrep = exponents.values()
     print(
         "\nexponents of d, fitted to the means"
         f"\n  Dec-SSL's shortfall from 1: local, j != k {others:.2f} (theory at most -0.80), "
         f"global {all_data:.2f} (-0.80), local, j = k {own:.2f} (not in the theorem)"
-        f"\n  Dec-SLRep's correlations, j != k: {exponents['slrep_others']:.2f} (theory at most "
-        "-0.10)"
+        f"\n  Dec-SLRep's correlations, j != k: {slrep:.2f} (theory at most -0.10)"
     )
     return exponents
 
@@ -225,13 +223,13 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     dimensions = [row["dimension"] for row in rows]
     powers = [d**-0.8 for d in dimensions]
     for name, style in _SSL_LINES.items():
-        _line(representability, rows, name, style, lambda r: r)
-        _line(shortfall, rows, name, style, lambda r: max(1 - r, 1e-15))
+        _line(representability, rows, name, style)
+        _line(shortfall, rows, name, style, is_shortfall=True)
     representability.plot(dimensions, [1 - p for p in powers], **_REFERENCE, label="$1 - d^{-4/5}$")
     shortfall.plot(dimensions, powers, **_REFERENCE, label="$d^{-4/5}$")
     shortfall.set_yscale("log")  # A power of d is a straight line.
     for name, style in _SLREP_LINES.items():
-        _line(correlations, rows, name, style, lambda correlation: correlation)
+        _line(correlations, rows, name, style)
     correlations.axhline(2**0.5, **_REFERENCE, label=r"limit for $j = k$: $\sqrt{2}$")
     correlations.set_ylim(0, 1.4 * correlations.get_ylim()[1])  # Room for the legend.
     for axes, title, place in (
@@ -250,15 +248,13 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     plots.save(figure, path)
 
 
-def _line(
-    axes, rows, name: str, style: tuple[str, str], transform: Callable[[float], float]
-) -> None:
-    """Draws the transformed mean of a quantity over d, and the band from its min to its max."""
+def _line(axes, rows, name: str, style: tuple[str, str], is_shortfall: bool = False) -> None:
+    """Draws the mean of a quantity, or its shortfall, over d, and the band from min to max."""
     dimensions = [row["dimension"] for row in rows]
     label, colour = style
-    mean, low, high = (
-        [transform(row[name][kind]) for row in rows] for kind in ("mean", "min", "max")
-    )
+    mean, low, high = ([row[name][kind] for row in rows] for kind in ("mean", "min", "max"))
+    if is_shortfall:
+        mean, low, high = ([max(1 - r, 1e-15) for r in values] for values in (mean, low, high))
     axes.plot(dimensions, mean, marker=".", color=colour, label=label)
     axes.fill_between(dimensions, low, high, color=colour, alpha=0.15, linewidth=0)
 

@@ -154,12 +154,11 @@ def hetero_round(steps: int, rng: np.random.Generator) -> Round:
     )
 
 
-def violations(steps: int, draws: int = 1000) -> tuple[float, float, float]:
+def violations(steps: int, draws: int = 1000) -> tuple[float, ...]:
     """The shares of draws in which Lemma 4.5, Lemma 4.6 and Theorem 4.7 fail."""
     rng = np.random.default_rng(steps)
     found = [hetero_round(steps, rng).failures() for _ in range(draws)]
-    first, second, both = np.mean(found, axis=0).tolist()
-    return first, second, both
+    return tuple(np.mean(found, axis=0).tolist())
 
 
 def _print_corollary_1(draws: int = 20) -> None:
@@ -174,11 +173,11 @@ def _print_corollary_1(draws: int = 20) -> None:
             loss, constant = np.mean(pairs, axis=0)
             print(f"Corollary 1: {clients} x {size} images of {kind}: loss {loss:.2f}, "
                   f"mean image {constant:.2f}")  # fmt: skip
-        few, many = (np.array(found[key])[:, 0] for key in
-                     (("all classes", 20), ("two classes", 80)))  # fmt: skip
-        low, high = stats.t.interval(0.95, draws - 1, np.mean(few - many), stats.sem(few - many))
+        few, many = np.array(found["all classes", 20]), np.array(found["two classes", 80])
+        gain = (few - many)[:, 0]
+        low, high = stats.t.interval(0.95, draws - 1, np.mean(gain), stats.sem(gain))
         print(f"Corollary 1: {clients} x 80 images of two classes are better than 20 of all by "
-              f"{np.mean(few - many):.2f} (95 % interval {low:.2f} to {high:.2f})")  # fmt: skip
+              f"{np.mean(gain):.2f} (95 % interval {low:.2f} to {high:.2f})")  # fmt: skip
 
 
 if __name__ == "__main__":

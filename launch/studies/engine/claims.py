@@ -97,14 +97,14 @@ class PaperClaim(NamedTuple):
     untried: str = ""  # Why there are none.
 
     @property
-    def paper(self) -> str:
-        """Key of `PAPERS`."""
-        return list(PAPERS)[_LETTERS.index(self.name[0])]
-
-    @property
     def order(self) -> tuple[int, int]:
         """Numbers of the paper and of the claim."""
         return _LETTERS.index(self.name[0]), int(self.name[1:])
+
+    @property
+    def paper(self) -> str:
+        """Key of `PAPERS`."""
+        return list(PAPERS)[self.order[0]]
 
 
 def claim(

@@ -99,12 +99,11 @@ def run(
     )
     for number, (key, cell) in enumerate(pending.items(), start=1):
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
-        name = f"{experiment.name}/{cell.name}"
         measured = _measure(cell, cells, folder, images)
         if scripts.is_ending():
             print("stopped; the same command measures the cells that are left", flush=True)
             break
-        rows[key] = {"cell": name} | measured
+        rows[key] = {"cell": f"{experiment.name}/{cell.name}"} | measured
         whole_files.write(path, to_text(machine(), rows))
     grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
@@ -209,7 +208,7 @@ def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, lis
 
 
 def _measure(
-    cell: Cell, cells: Sequence[Cell], folder: pathlib.Path, images: int | None = None
+    cell: Cell, cells: Sequence[Cell], folder: pathlib.Path, images: int | None
 ) -> dict[str, Any]:
     """Trains a cell for a few rounds, after the cell that it needs.
 
@@ -219,9 +218,9 @@ def _measure(
     """
     root = folder / "trial"
     shutil.rmtree(root, ignore_errors=True)  # Of a trial that was killed.
-    needed = [other for other in cells if other.name == cell.needs]
+    needed = [("needed", other) for other in cells if other.name == cell.needs]
     try:
-        for one, name in (*((other, "needed") for other in needed), (cell, "run")):
+        for name, one in (*needed, ("run", cell)):
             failure, peak = _train(one, root, name, images)
             if failure:
                 return {"failed": failure}
@@ -278,7 +277,7 @@ def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) 
     if script == "pretrain":
         changes.append("--personalized_clients=0")
         changes += [f"--{name}={value}" for name, value in _clients_of_trial(own).items()]
-        if _local_epochs(own) is not None:
+        if _local_epochs(own):
             changes.append("--hparam=local_epochs=1")
         if "num_clients" in own and "samples_per_client" in own:
             changes.append(f"--samples_per_client={per_client}")
@@ -300,9 +299,8 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
     if script == "centralized":
         return rounds * int(own["batch_size"])
     clients = int(own.get("clients_per_round", own.get("num_clients", 0)))
-    algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
-    if algorithm == "denav":
-        clients = int(own.get("hparam.models", _default(algorithm, "models")))
+    if own.get("algorithm") == "denav":
+        clients = int(own.get("hparam.models", _default(own, "models")))
     total, *_ = stand_ins.DATA.get(own["dataset"], (0, 0, 0))
     if "samples_per_client" in own:
         images = float(own["samples_per_client"])
@@ -317,14 +315,15 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
     return rounds * clients * images * (_local_epochs(own) or 1)
 
 
-def _local_epochs(own: Mapping[str, str]) -> int | None:
-    """Number of local epochs; None if the algorithm has none."""
-    default = _default(own["algorithm"], "local_epochs") if "algorithm" in own else None
-    return None if default is None else int(own.get("hparam.local_epochs", default))
+def _local_epochs(own: Mapping[str, str]) -> int:
+    """Number of local epochs; 0 if the algorithm has none."""
+    return int(own.get("hparam.local_epochs", _default(own, "local_epochs")))
 
 
-def _default(algorithm: str, name: str) -> Any:
-    return getattr(registry.ALGORITHMS[algorithm].hyperparameters, name, None)
+def _default(own: Mapping[str, str], name: str) -> int:
+    """The algorithm's own number for a hyperparameter; 0 if it has none of this name."""
+    algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
+    return getattr(registry.ALGORITHMS[algorithm].hyperparameters, name, 0)
 
 
 def estimates_of(

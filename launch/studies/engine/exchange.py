@@ -48,10 +48,8 @@ def _write_run(run: Run, folder: pathlib.Path) -> None:
     with whole_files.replacing_folder(folder) as new:
         for name, content in run.results.items():
             run_folder.write_json(new / f"{name}.json", content)
-        if run.failure:
-            run_folder.write_json(new / records.FAILED, run.failure)
-        else:
-            run_folder.write_json(new / records.SUMMARY, run.summary)
+        end = records.FAILED if run.failure else records.SUMMARY
+        run_folder.write_json(new / end, run.failure or run.summary)
 
 
 def export_runs(folder: pathlib.Path, path: pathlib.Path) -> None:

@@ -57,30 +57,22 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
         _draw_partitions(experiment, folder, args)
         # The folder is claimed only now, because missing data ends the drawing of partitions.
         run_folder.write_json(folder / records.IDENTITY, identity(experiment, args))
-    _run_all(pending, experiment, folder, args)
-    if pending:
+        to_run = [
+            scripts.Job(
+                f"{cell.name}, seed {seed}",
+                functools.partial(_run_cell, cell, seed, folder, args),
+                f"{cell.needs}, seed {seed}" if cell.needs else None,
+            )
+            for cell, seed in pending
+        ]
+        scripts.run_all(
+            to_run, args.jobs, lambda: _write_report(experiment, folder),
+            lambda: command_to_continue(folder, args),
+        )  # fmt: skip
         _draw_partitions(experiment, folder, args)  # Those that needed a run.
     markdown, page, found = _write_report(experiment, folder)
     _print_tables(experiment, found)
     print(f"\nwritten to {markdown} and {page}")
-
-
-def _run_all(
-    pending: Sequence[tuple[Cell, int]], experiment: Experiment, folder: pathlib.Path, args: Any
-) -> None:
-    """Runs the pending cells, `args.jobs` at once; writes the report after each."""
-    jobs = [
-        scripts.Job(
-            f"{cell.name}, seed {seed}",
-            functools.partial(_run_cell, cell, seed, folder, args),
-            f"{cell.needs}, seed {seed}" if cell.needs else None,
-        )
-        for cell, seed in pending
-    ]
-    scripts.run_all(
-        jobs, args.jobs, lambda: _write_report(experiment, folder),
-        lambda: command_to_continue(folder, args),
-    )  # fmt: skip
 
 
 def missing_data(cells: Iterable[Cell], data_dir: str | None) -> str:
@@ -144,11 +136,10 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> No
 def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
     """Raises `ConfigurationError` if a run ended with other flags than its cell has now."""
     now = _compared_flags(effective_flags(cell.flags))
-    for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
-        given = (
-            checked_files.read_json(path, {str: object}).get("flags", now) if path.exists() else now
-        )
-        if (then := _compared_flags(given)) != now:
+    ends = (records.SUMMARY,) if retry_failed else (records.SUMMARY, records.FAILED)
+    for path in (run / end for end in ends if (run / end).exists()):
+        then = _compared_flags(checked_files.read_json(path, {str: object}).get("flags", now))
+        if then != now:
             raise ConfigurationError(
                 f"{run} was run with other flags than {cell.name} has now "
                 f"({_changes(then, now)}): delete it, or name another --output_dir"

@@ -105,8 +105,7 @@ def write(root: pathlib.Path, stand_in: StandIn) -> None:
         for k in range(_FILES_PER_CLASS):
             coarse = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
             files[label, k] = root / "files" / f"{label}_{k}.png"
-            image = Image.fromarray(coarse).resize([stand_in.size] * 2)
-            image.save(files[label, k])
+            Image.fromarray(coarse).resize([stand_in.size] * 2).save(files[label, k])
     for split, number in (("train", stand_in.images), ("test", 2 * stand_in.classes)):
         for i in range(number):
             # The images of a case have one label.

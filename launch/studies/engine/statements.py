@@ -8,7 +8,6 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from launch.studies.engine.study import UNTRAINED
 from tff_ssl.reporting.experiment import Claim, Contrast, Table
 
 Condition = tuple[Contrast, ...]
@@ -17,16 +16,15 @@ ON_CLIENTS = "{row} is above {other} on {column} clients"
 
 
 def say(tables: Table | Iterable[Table], name: str, text: str, condition: Condition) -> list[Claim]:
-    """The statement, for each of some tables, that a condition holds in it."""
-    of_tables = [tables] if isinstance(tables, Table) else tables
-    return [Claim(text, table.title, condition, name) for table in of_tables]
+    """The statement, for each of some tables, that a condition holds in it; none if it is empty."""
+    return [Claim(text, table.title, condition, name) for table in _of(tables) if condition]
 
 
 def each_above(
-    table: Table, name: str, row: str, others: Some, text: str = "{row} is above {other}",
-    columns: Some = (),
+    tables: Table | Iterable[Table], name: str, row: str, others: Some,
+    text: str = "{row} is above {other}", columns: Some = (),
 ) -> list[Claim]:  # fmt: skip
-    """A statement for each of other rows and each column: that `row` is above it.
+    """A statement for each table, other row and column: that `row` is above the other one.
 
     Ids are `NAME.OTHER.COLUMN`. The sentence has `{row}`, `{other}` and `{column}`. By default, the
     columns are all of the table.
@@ -34,6 +32,7 @@ def each_above(
     return [
         Claim(text.format(row=row, other=other, column=column), table.title,
               above(row, other, column), f"{name}.{slug(other)}.{slug(column)}")
+        for table in _of(tables)
         for other in _some(others)
         for column in _some(columns) or table.columns
     ]  # fmt: skip
@@ -59,21 +58,6 @@ def falls(row: str, *columns: str) -> Condition:
     return tuple(Contrast({(row, a): 1, (row, b): -1}) for a, b in itertools.pairwise(columns))
 
 
-def falls_less(distance: float, row: str, first: str, last: str) -> Condition:
-    """From the first to the last column, `row` falls by less than a distance, or rises."""
-    return (Contrast({(row, last): 1, (row, first): -1}, -distance),)
-
-
-def more_than(bound: float, row: str, columns: Some) -> Condition:
-    """In each column, `row` is above a number."""
-    return tuple(Contrast({(row, column): 1}, bound) for column in _some(columns))
-
-
-def at_most(bound: float, row: str, columns: Some) -> Condition:
-    """In each column, `row` is below a number."""
-    return tuple(Contrast({(row, column): -1}, -bound) for column in _some(columns))
-
-
 def within(distance: float, rows: Some, columns: Some) -> Condition:
     """Any two figures of some rows and columns differ by less than a distance."""
     figures = itertools.product(_some(rows), _some(columns))
@@ -92,21 +76,13 @@ def loses_less(row: str, other: str, first: str, last: str) -> Condition:
     return Contrast(fall), Contrast(fall | {(row, last): 1, (row, first): -1})
 
 
-def keeps_most(row: str, first: str, last: str) -> Condition:
-    """`row` keeps more than half of its gain over the untrained encoder, and has one.
-
-    Papers show curves and give no bound of what is stable; this is the bound here.
-    """
-    gain = {(row, last): 1, (UNTRAINED, last): -1}
-    return (
-        Contrast(gain),
-        Contrast(gain | {(row, first): -0.5, (UNTRAINED, first): 0.5}),
-    )  # fmt: skip
-
-
 def slug(heading: str) -> str:
     """A row or column as a part of an id: `non-IID` is `noniid`."""
     return re.sub(r"\W+", "_", heading.lower().replace("-", "")).strip("_")
+
+
+def _of(tables: Table | Iterable[Table]) -> Iterable[Table]:
+    return [tables] if isinstance(tables, Table) else tables
 
 
 def _some(names: Some) -> tuple[str, ...]:
