@@ -43,6 +43,8 @@ PACKAGED = {
     "l_dawa": STEPS | {"fedavg_rounds": 1},
     "fedbn": STEPS | {"client_optimizer": "sgd"},
     "scaffold": STEPS,
+    "feddecorr": STEPS,
+    "fedx": STEPS,
     "fedu": STEPS,
     "fedema": STEPS,
 }
@@ -53,7 +55,7 @@ of_dcco = pytest.mark.xdist_group("dcco")
 def build(name, seed=SEED, **settings):
     entry = registry.find(name, None)
     objective = entry.objectives[0]
-    predictor = (16,) if objective == "byol" else ()
+    predictor = (16,) if objective == "byol" or name == "fedx" else ()
     norm = "batch" if name == "fedbn" else "group"
     model = tff_ssl.DualEncoder("tiny", SHAPE, norm=norm, projector=(16,), predictor=predictor)
 

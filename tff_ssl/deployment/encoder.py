@@ -116,7 +116,8 @@ def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     >>> encode(images).shape  # Images of any size, uint8 or from 0 to 1.
     (240, 64)
 
-    Nothing in the file is run, and TFF is not imported.
+    Nothing in the file is run but the graph of a model of its own, whose operations only compute.
+    TFF is not imported.
 
     Raises:
       ConfigurationError: If there is no encoder, or it is damaged or of another format.

@@ -102,7 +102,7 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StoredEncoder:
-    """Reads an encoder from a file, or from its folder. Nothing in the file is run.
+    """Reads an encoder from a file, or from its folder. No code in the file is run.
 
     Memory and time are bounded by those of this package's largest network.
 
