@@ -114,7 +114,7 @@ class PeerProcess:
         """Starts the process and waits for its first step.
 
         Args:
-          settings: `peers.peer_settings` and the paths `images`, `labels`, `reference` and
+          settings: `peer_settings.of_program` and the paths `images`, `labels`, `reference` and
             `temp_dir`.
 
         Raises:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-import numpy as np
 import psutil
 
 from tff_ssl.errors import TrainingError
@@ -135,19 +134,19 @@ def _serve(
     pipe.send(next(steps))
     try:
         while pipe.recv() == "step":
-            start = time.monotonic()
-            next(steps)
-            synchronize()
-            pipe.send(time.monotonic() - start)
+            pipe.send(time_step(steps))
     except EOFError:
         steps.close()
 
 
-def synchronize() -> None:
-    """Waits until TensorFlow's GPUs have computed everything, if this process uses TensorFlow."""
+def time_step(program: Generator[Any, None, None]) -> float:
+    """Seconds of a step of a program, to the end of what it asked of TensorFlow's GPUs."""
+    start = time.monotonic()
+    next(program)
     tf = sys.modules.get("tensorflow")
     if tf and tf.config.list_physical_devices("GPU"):
         tf.test.experimental.sync_devices()
+    return time.monotonic() - start
 
 
 @contextlib.contextmanager
@@ -188,9 +187,7 @@ def first_and_last_tenth(
         result[f"seconds_{span}"] = statistics.median(seconds[i] for i in numbers)
         within = [observed for observed in observations if observed["round"] in numbers]
         for name in observations[0].keys() - {"round"}:
-            values = [observed[name] for observed in within]
-            if not values:
-                values = [math.nan]
+            values = [observed[name] for observed in within] or [math.nan]
             least = name == "open_files"
             result[f"{name}_{span}"] = min(values) if least else statistics.median(values)
     return result
@@ -221,8 +218,8 @@ def compare_many_rounds(child: Child, rounds: int) -> dict[str, Any]:
         memory.append(child.rss_mb())
     return {
         "rounds": rounds,
-        "rss_mb_first_tenth": float(np.mean(memory[:tenth])),
-        "rss_mb_last_tenth": float(np.mean(memory[-tenth:])),
-        "seconds_first_tenth": float(np.median(seconds[:tenth])),
-        "seconds_last_tenth": float(np.median(seconds[-tenth:])),
+        "rss_mb_first_tenth": statistics.fmean(memory[:tenth]),
+        "rss_mb_last_tenth": statistics.fmean(memory[-tenth:]),
+        "seconds_first_tenth": statistics.median(seconds[:tenth]),
+        "seconds_last_tenth": statistics.median(seconds[-tenth:]),
     }
