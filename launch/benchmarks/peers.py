@@ -40,9 +40,8 @@ def compare(
 ) -> dict[str, Any]:
     """Measures tff_ssl and a peer, in turn: the entry `peer` of `benchmark.json`.
 
-    Each of `works` has its own table; by default those of
-    `peer_settings.WORK`. The programs have `cores`; None
-    for all of this process.
+    Each of `works` has its own table; by default those of `peer_settings.WORK`. The programs have
+    `cores`; None for all of this process.
 
     Raises:
       ConfigurationError: If TensorFlow has a GPU and the peer has none.
@@ -60,20 +59,19 @@ def compare(
             peer_process.check_gpu(peer, python)
         ours = peer_settings.our_programs(peer, work, settings, facts, seed, scratch)
         theirs = peer_settings.their_settings(peer, work, settings, facts, cores)
-        measured: dict[str, processes.Counted] = {}
+        measured: dict[str, processes.Measured] = {}
         left_out: list[str] = []
         with processes.closing(measured):
             for name, (program, *arguments) in ours.items():
                 print(f"{title}: {name} starts", flush=True)
                 with _may_fail(name, left_out):
-                    measured[name] = processes.Counted(processes.Child(program, *arguments))
+                    measured[name] = processes.Child(program, *arguments)
             for name, own in theirs.items():
                 print(f"{title}: {name} starts", flush=True)
                 own_paths = paths | {"temp_dir": f"{temp_dir}{len(measured)}"}
                 with _may_fail(name, left_out):
-                    process = PeerProcess(peer, python, own | own_paths)
-                    measured[name] = processes.Counted(process)
-                    peer_facts = process.facts
+                    measured[name] = PeerProcess(peer, python, own | own_paths)
+                    peer_facts = measured[name].facts
                 check_same(peer.title, facts, peer_facts)
             print(f"{title}: {repetitions + 1} steps of each, in turn", flush=True)
             # Without PyTorch's compiled step, nothing can be said about what was asked.
@@ -186,7 +184,7 @@ def reference(
 def table(
     name: str,
     most: float | None,
-    measured: dict[str, processes.Counted],
+    measured: dict[str, processes.Measured],
     ours: Collection[str],
     repetitions: int,
 ) -> dict[str, Any]:
@@ -205,5 +203,5 @@ def table(
             ratio = processes.median_ratio(seconds[of_row], seconds[fastest])
             met = None if most is None else ratio <= most
             row |= {"ratio": ratio, "asked": most, "met": met}
-        rows.append(row | measured[of_row].facts())
+        rows.append(row | measured[of_row].costs())
     return {"name": name, "fastest": fastest, "programs": rows}

@@ -180,14 +180,17 @@ def test_a_program_that_ends_before_its_first_step_is_an_error(capfd):
     assert "TypeError" in capfd.readouterr().err
 
 
-class Program:
+class Program(processes.Measured):
     """A program whose steps take the given seconds and no processor time."""
 
+    first_seconds = 5.0
+
     def __init__(self, seconds):
-        self.pid, self.first_seconds = 2**22 + 1, 5.0
+        super().__init__(2**22 + 1)
+        self._watch.stop()
         self._seconds = iter(seconds)
 
-    def step(self):
+    def _step(self):
         return next(self._seconds)
 
     def peak_rss_mb(self):
@@ -196,7 +199,7 @@ class Program:
 
 def test_ratio_is_to_the_fastest_of_theirs():
     measured = {
-        name: processes.Counted(Program(seconds))
+        name: Program(seconds)
         for name, seconds in {
             "tff_ssl": (99, 2, 3, 9),
             "slow": (99, 4, 6, 8),
@@ -232,7 +235,7 @@ def test_ratio_is_to_the_fastest_of_theirs():
 
 
 def test_nothing_is_met_where_the_compiled_step_is_missing():
-    both = {name: processes.Counted(Program((1, 1))) for name in ("tff_ssl", "eager")}
+    both = {name: Program((1, 1)) for name in ("tff_ssl", "eager")}
     (ours, _) = peers.table("a step", None, both, ["tff_ssl"], repetitions=1)["programs"]
     assert (ours["ratio"], ours["asked"], ours["met"]) == (1.0, None, None)
 
