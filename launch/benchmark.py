@@ -16,7 +16,15 @@ import tempfile
 from collections.abc import Collection
 from typing import Any, Literal
 
-from launch.benchmarks import peer_process, processes, programs
+from launch.benchmarks import (
+    peer_process,
+    peers,
+    processes,
+    programs,
+    ray_nodes,
+    result_text,
+    scaling,
+)
 from launch.benchmarks.programs import Work
 from launch.options import app
 from launch.options.hyperparameters import LARGEST_INTEGER
@@ -24,6 +32,7 @@ from launch.options.run_config import ScriptConfig
 from launch.options.settings import flag
 from launch.outputs import output_folder, run_folder
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.runtime import ray_cluster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,9 +102,6 @@ _LOCAL_WORK = {
 
 
 def main(config: BenchmarkConfig) -> None:
-    from launch.benchmarks import scaling
-    from tff_ssl.runtime import ray_cluster
-
     splits = [_parse_split(text) for text in config.splits]
     if not splits:
         raise ConfigurationError("--splits is empty: it takes CLIENTSxSAMPLES such as 128x4")
@@ -130,8 +136,6 @@ def _measure(
     parts: Collection[str], splits: list[tuple[int, int]], scratch: str, config: BenchmarkConfig
 ) -> dict[str, Any]:
     """The content of `benchmark.json`: the figures of the parts, and of `--peer`."""
-    from launch.benchmarks import peers, ray_nodes, scaling
-
     seed, repetitions = config.seed, config.repetitions
     results: dict[str, Any] = {"centralized": [], "rounds": []}
     for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
@@ -168,76 +172,68 @@ def _parse_split(text: str) -> tuple[int, int]:
 
 def _measure_rounds(algorithm, objective, splits, scratch, config):
     """Entries of the centralized steps and of the rounds, with ratios to the step in float32."""
-    steps, rounds = [], []
-    # A client's own loss needs two samples.
-    splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]
-    for size in sorted({clients * samples for clients, samples in splits}):
-        same_size = [split for split in splits if split[0] * split[1] == size]
-        children = _start_rounds(algorithm, objective, size, same_size, scratch, config)
+    steps, rounds, settings, seed = [], [], config.model, config.seed
+    works = [Work(algorithm, objective, *split) for split in splits]
+    if algorithm != "dcco":
+        works = [work for work in works if work.samples > 1]  # For a client's own loss.
+    for size in sorted({work.images for work in works}):
+        of_size = [work for work in works if work.images == size]
+        children: dict[Any, processes.Child] = {}  # By precision, and by work.
         with processes.closing(children):
+            for precision in config.precisions:
+                children[precision] = processes.Child(
+                    programs.plain_steps, of_size[0].pooled,
+                    settings._replace(precision=precision), seed,
+                )  # fmt: skip
+            for work in of_size:
+                children[work] = processes.Child(
+                    programs.federated_round, work, work.hyperparameters, settings, seed, scratch
+                )
             seconds = processes.time_in_turn(children, config.repetitions)
-
-            def measured(name, precision, seconds=seconds, children=children):
-                return {
-                    "precision": precision,
+            measured = {
+                name: {
                     "seconds": statistics.median(seconds[name]),
                     "ratio": processes.median_ratio(seconds[name], seconds["float32"]),
-                    "peak_rss_mb": children[name].peak_rss_mb(),
+                    "peak_rss_mb": child.peak_rss_mb(),
                 }
-
+                for name, child in children.items()
+            }
             steps += [
-                {"objective": objective, "samples": size} | measured(precision, precision)
-                for precision in config.precisions
+                {"objective": objective, "samples": size, "precision": name, **measured[name]}
+                for name in config.precisions
             ]
-            for clients, samples in same_size:
-                name = f"{clients}x{samples}"
-                rounds.append(
-                    {
-                        "algorithm": algorithm,
-                        "clients": clients,
-                        "samples_per_client": samples,
-                        **measured(name, config.precision),
-                        "first_round_seconds": children[name].first_seconds,
-                        **children[name].facts,
-                    }
+            rounds += [
+                {
+                    "algorithm": algorithm,
+                    "clients": work.clients,
+                    "samples_per_client": work.samples,
+                    "precision": config.precision,
+                    **measured[work],
+                    "first_round_seconds": children[work].first_seconds,
+                    **children[work].facts,
+                }
+                for work in of_size
+            ]
+            if config.steady_rounds and algorithm == "dcco" and "steady" not in rounds[0]:
+                rounds[0]["steady"] = processes.compare_many_rounds(
+                    children[of_size[0]], config.steady_rounds
                 )
-                if config.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
-                    rounds[0]["steady"] = processes.compare_many_rounds(
-                        children[name], config.steady_rounds
-                    )
     return steps, rounds
-
-
-def _start_rounds(algorithm, objective, size, splits, scratch, config):
-    """Starts the centralized steps on `size` samples, by precision, and the rounds, by split."""
-    settings, seed = config.model, config.seed
-    children = {
-        precision: processes.Child(
-            programs.centralized_step, size, settings._replace(precision=precision), seed, objective
-        )
-        for precision in config.precisions
-    }
-    for clients, samples in splits:
-        work = Work(algorithm, objective, clients, samples)
-        children[f"{clients}x{samples}"] = processes.Child(
-            programs.federated_round, work, work.hyperparameters, settings, seed, scratch
-        )
-    return children
 
 
 def _measure_steps(
     name: str, part: str, work: Work, scratch: str, config: BenchmarkConfig
 ) -> dict[str, Any]:
     """The entry of a round of local steps, against the same steps in a plain loop."""
-    settings = config.model
+    settings, folds = config.model, part != "clients"
     if part == "memory":
         settings = settings._replace(encoder="resnet18", projector=(512, 256), predictor=(512, 256))
     if part == "clients":
         # Clients with little work show what each client costs besides it.
         settings = settings._replace(encoder="tiny", projector=(32, 32))
-    in_float32, folds = settings._replace(precision="float32"), part != "clients"
+    in_float32 = settings._replace(precision="float32")
     children = {
-        "plain": processes.Child(programs.plain_local_steps, work, in_float32, config.seed),
+        "plain": processes.Child(programs.plain_steps, work, in_float32, config.seed),
         "round": processes.Child(
             programs.federated_round, work, work.hyperparameters, settings, config.seed, scratch,
             folds,
@@ -284,8 +280,6 @@ def _suffix(row: dict[str, Any]) -> str:
 
 
 def _print(results: dict[str, Any]) -> None:
-    from launch.benchmarks import result_text, scaling
-
     if results["rounds"]:
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}{'MB down':>9}{'MB up':>9}")
     for row in results["centralized"]:

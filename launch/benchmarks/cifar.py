@@ -97,10 +97,7 @@ def rounds(work: Work, seed: int) -> Generator[None, None, None]:
 
 
 def reference(seed: int, path: str) -> Generator[dict[str, Any], None, None]:
-    """Writes weights and a batch, and yields the cross entropy and its gradient without dropout.
-
-    The `.npz` file has `x`, `y` and `weight0`, `weight1`, ...
-    """
+    """Writes the weights and a batch `x`, `y`; yields `write_reference`'s facts without dropout."""
     programs.quiet()
     import tensorflow as tf
 
@@ -115,9 +112,4 @@ def reference(seed: int, path: str) -> Generator[dict[str, Any], None, None]:
     arrays = [weight.numpy() for weight in weights]
     # PyTorch flattens channels first.
     arrays[4] = arrays[4].reshape(14, 14, 64, -1).transpose(2, 0, 1, 3).reshape(arrays[4].shape)
-    np.savez(path, x=x, y=y, **{f"weight{i}": array for i, array in enumerate(arrays)})
-    yield on_device | {
-        "parameters": model.count_params(),
-        "loss": float(loss),
-        "gradient_norm": float(tf.linalg.global_norm(gradient)),
-    }
+    yield on_device | programs.write_reference(path, loss, gradient, arrays, x=x, y=y)

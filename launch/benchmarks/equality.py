@@ -23,6 +23,7 @@ def compare(
     import tensorflow as tf
     import tensorflow_federated as tff
 
+    from datasets import client_store
     from tff_ssl.algorithms.dcco import two_stage
     from tff_ssl.runtime import devices, in_process
     from tff_ssl.simulation.centralized import Centralized, CentralizedHyperparameters
@@ -32,9 +33,9 @@ def compare(
     settings = programs.ModelSettings(encoder, (64, 64))
     model, two_views = programs.model_and_views(settings, seed)
     in_round, _ = programs.model_and_views(settings._replace(xla=xla), seed)
-    data = programs.stored_clients(
-        pathlib.Path(scratch) / f"equality_{images}.sqlite", images, 1, seed
-    )
+    path = pathlib.Path(scratch) / f"equality_{images}.sqlite"
+    programs.write_clients(path, programs.Work("dcco", "cco", images, 1), seed)
+    data = client_store.StoredClientData(path)
     element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
     values = two_stage.DCCOHyperparameters(
         server_optimizer="sgd", server_learning_rate=1.0, micro_batch_size=images

@@ -9,7 +9,6 @@ left out and named.
 
 import contextlib
 import dataclasses
-import functools
 import gc
 import itertools
 import pathlib
@@ -23,6 +22,7 @@ from launch.benchmarks import (
     cifar,
     equality,
     peer_process,
+    peer_settings,
     peers,
     processes,
     profiles,
@@ -55,6 +55,11 @@ class GpuReportConfig(ScriptConfig):
     minutes: float = flag(8.0, 0)
     repetitions: int = flag(20, 1)
     peer_python: str | None = None
+
+    @property
+    def timed_steps(self) -> int:
+        """Timed steps of each program of this report."""
+        return 2 if self.tiny else self.repetitions
 
 
 class _Round(NamedTuple):
@@ -148,14 +153,19 @@ class Report:
             "peers": [], "left_out": [],
         }  # fmt: skip
 
-    def part(self, name: str, work: Callable[[], None]) -> None:
-        """Does a part of the work if there is time left, and writes the report."""
+    def part(self, name: str, work: Callable[..., None], *arguments: Any, **more: Any) -> bool:
+        """Does a part of the work if there is time left, and writes the report.
+
+        Returns whether it was done without an error.
+        """
+        done = False
         start = time.monotonic()
         if start + self._longest > self._end:
             self.content["left_out"].append(f"{name} (no time left)")
         else:
             try:
-                work()
+                work(*arguments, **more)
+                done = True
             except Exception as error:  # What follows can still be measured.
                 reason = (str(error).strip() or "without a message").splitlines()[0][:200]
                 self.content["left_out"].append(f"{name} ({type(error).__name__}: {reason})")
@@ -163,54 +173,53 @@ class Report:
             self._longest = max(self._longest, time.monotonic() - start)
         run_folder.write_json(self._folder / "report.json", self.content)
         whole_files.write(self._folder / "report.md", result_text.of_report(self.content))
+        return done
 
 
 def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
     """Measures everything, the most important first."""
     rounds = _TINY_ROUNDS if config.tiny else _ROUNDS
-    repetitions = 2 if config.tiny else config.repetitions
     encoder, images = ("tiny", 8) if config.tiny else ("small", 512)
-
     baselines: dict[Any, float] = {}
 
     def compare(**how: bool) -> None:
         row = equality.compare(encoder, images, config.seed, scratch, **how)
         report.content["equality"].append(row)
 
-    report.part("equality as usual", lambda: compare(exact=False))
-    time_round = functools.partial(_time_round, report, baselines, repetitions, config, scratch)
-    for work in rounds:
-        report.part(f"times: {work}", functools.partial(time_round, work))
-    report.part("equality with XLA", lambda: compare(exact=False, xla=True))
+    report.part("equality as usual", compare, exact=False)
+    for one in rounds:
+        report.part(f"times: {one}", _time_round, report, baselines, config, scratch, one)
+    report.part("equality with XLA", compare, exact=False, xla=True)
     # TensorFlow keeps the kernels that it has chosen for a shape, so this comes after the times.
-    report.part("equality without TF32", lambda: compare(exact=True))
-    report.part(
-        "determinism", lambda: _determinism(report, rounds[0], repetitions, config, scratch)
-    )
+    report.part("equality without TF32", compare, exact=True)
+    report.part("determinism", _determinism, report, rounds[0], config, scratch)
     if config.peer_python:
         for name in ("torch", "pfl"):
-            _compare(report, peer_process.PEERS[name], repetitions, config, scratch)
+            _compare(report, peer_process.PEERS[name], config, scratch)
 
 
 def _time_round(
-    report: Report, baselines: dict[Any, float], repetitions: int, config: GpuReportConfig,
-    scratch: str, one: _Round,
-) -> None:  # fmt: skip
+    report: Report, baselines: dict[Any, float], config: GpuReportConfig, scratch: str, one: _Round
+) -> None:
     """Measures a round and its baseline, and profiles the round."""
     work, times = one.work, report.content["times"]
     key = (one.encoder, one.how, work.objective, work.images, work.steps and work[2:])
     if key not in baselines:
-        name = f"plain TensorFlow, {one.encoder}, {work.objective}, {work.images} images"
-        name += one.how
-        with contextlib.closing(_baseline(one, config.seed)) as program:
-            times.append(_time(name, program, repetitions))
+        name = f"plain TensorFlow, {one.encoder}, {work.objective}, {work.images} images{one.how}"
+        plain = work if work.steps else work.pooled
+        with contextlib.closing(
+            programs.plain_steps(plain, _settings(one), config.seed)
+        ) as program:
+            times.append(_time(name, program, config.timed_steps))
         baselines[key] = times[-1]["seconds"]
     with contextlib.closing(_federated(one, config.seed, scratch)) as program:
-        row = _time(str(one), program, repetitions, baselines[key], one.most)
+        row = _time(str(one), program, config.timed_steps, baselines[key], one.most)
         if work.steps:  # The clients train one after another.
             row["ms_per_step"] = 1e3 * row["seconds"] / (work.clients * work.steps)
         times.append(row)
-        found = report.content["profiles"][str(one)] = profiles.profile(lambda: _step(program))
+        found = report.content["profiles"][str(one)] = profiles.profile(
+            lambda: processes.time_step(program)
+        )
         if row["peak_mib"] is not None and found.keys() <= {"host"}:
             report.content["left_out"].append(
                 f"the GPU's kernels of {one} (no device trace: CUPTI is missing)"
@@ -224,16 +233,7 @@ def _settings(one: _Round) -> programs.ModelSettings:
     algorithm, objective, *_ = one.work
     needs = OBJECTIVES[objective].predictor or registry.ALGORITHMS[algorithm].predictor
     predictor = (256, 512) if needs else ()
-    return programs.ModelSettings(
-        one.encoder, (512,) * 3, predictor, one.precision, one.xla
-    )  # fmt: skip
-
-
-def _baseline(one: _Round, seed: int) -> Generator[Any, None, None]:
-    work, settings = one.work, _settings(one)
-    if not work.steps:
-        return programs.centralized_step(work.images, settings, seed, work.objective)
-    return programs.plain_local_steps(work, settings, seed)
+    return programs.ModelSettings(one.encoder, (512,) * 3, predictor, one.precision, one.xla)
 
 
 def _federated(
@@ -245,7 +245,7 @@ def _federated(
         if work.algorithm == "fedavg":
             hyperparameters |= {"local_steps": 1, "batch_size": 0}
     return programs.federated_round(
-        work, hyperparameters, _settings(one), seed, scratch, runtime="in_process", digests=digests
+        work, hyperparameters, _settings(one), seed, scratch, digests=digests
     )
 
 
@@ -273,11 +273,14 @@ def _time(
     import tensorflow as tf
 
     gc.collect()  # Of the program before.
-    if tf.config.list_physical_devices("GPU"):
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if on_gpu:
         tf.config.experimental.reset_memory_stats("GPU:0")
-    first = _step(program)
-    seconds = [_step(program) for _ in range(repetitions)]
-    return _row(name, first, seconds, baseline, most) | {"peak_mib": _peak_mib()}
+    first, *seconds = (processes.time_step(program) for _ in range(1 + repetitions))
+    row = _row(name, first, seconds, baseline, most)
+    if on_gpu:
+        row["peak_mib"] = tf.config.experimental.get_memory_info("GPU:0")["peak"] >> 20
+    return row
 
 
 def _row(
@@ -301,25 +304,7 @@ def _row(
     }
 
 
-def _step(program: Generator[Any, None, None]) -> float:
-    """Seconds of a step of a program, to the end of what it asked of the GPU."""
-    start = time.perf_counter()
-    next(program)
-    processes.synchronize()
-    return time.perf_counter() - start
-
-
-def _peak_mib() -> int | None:
-    import tensorflow as tf
-
-    if not tf.config.list_physical_devices("GPU"):
-        return None
-    return tf.config.experimental.get_memory_info("GPU:0")["peak"] >> 20
-
-
-def _determinism(
-    report: Report, work: _Round, repetitions: int, config: GpuReportConfig, scratch: str
-) -> None:
+def _determinism(report: Report, work: _Round, config: GpuReportConfig, scratch: str) -> None:
     """What deterministic kernels cost, and whether two runs with them are equal.
 
     Each run has a process of its own, since TensorFlow keeps the kernels that it has chosen.
@@ -334,37 +319,30 @@ def _determinism(
         ) as child:
             digests.append(child.facts["digest"])
             if number == 0:
-                seconds = [child.step() for _ in range(repetitions)]
+                seconds = [child.step() for _ in range(config.timed_steps)]
                 first = child.first_seconds
     row = _row(f"{work}, deterministic", first, seconds, usual)
     report.content["determinism"].append(row | {"repeats": digests[0] == digests[1]})
 
 
 def _compare(
-    report: Report, peer: peer_process.Peer, repetitions: int, config: GpuReportConfig,
-    scratch: str,
-) -> None:  # fmt: skip
+    report: Report, peer: peer_process.Peer, config: GpuReportConfig, scratch: str
+) -> None:
     """Compares with a peer, a part for each work, if the interpreter has its packages."""
     python, settings = config.peer_python or "", programs.ModelSettings("small", (512,) * 3)
-    works = _TINY_PEER_WORK[peer.name] if config.tiny else peers.WORK[peer.name]
+    works = _TINY_PEER_WORK[peer.name] if config.tiny else peer_settings.WORK[peer.name]
     if config.tiny:
         settings = programs.ModelSettings("tiny", (16,) * 3)
-    usable: list[Work] = []
-
-    def check() -> None:
-        peer_process.check(peer, python)
-        usable.extend(works)
 
     def compare(work: Work) -> None:
         results = peers.compare(
-            peer, python, settings, config.seed, repetitions, scratch, [work]
-        )  # fmt: skip
+            peer, python, settings, config.seed, config.timed_steps, scratch, [work]
+        )
         report.content["peers"].append(results)
 
-    report.part(peer.title, check)
-    for work in usable:
-        name = f"{peer.title}: {peers.title(peer, work)}"
-        report.part(name, functools.partial(compare, work))
+    if report.part(peer.title, peer_process.check, peer, python):
+        for work in works:
+            report.part(f"{peer.title}: {peer_settings.title(peer, work)}", compare, work)
 
 
 SCRIPT = app.Script("gpu_report", main, GpuReportConfig)

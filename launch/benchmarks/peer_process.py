@@ -100,21 +100,18 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 
-class PeerProcess:
-    """A peer's steps in another interpreter, with the methods of `processes.Child`.
+class PeerProcess(processes.Measured):
+    """A peer's steps in another interpreter.
 
-    Attributes:
-      facts: The program's first line: `parameters`, `loss`, `gradient_norm` and the packages'
-        `versions`.
-      first_seconds: Seconds between the start of the process and the end of its first step.
-      pid: Process id.
+    `facts` is the program's first line: `parameters`, `loss`, `gradient_norm` and the packages'
+    `versions`.
     """
 
     def __init__(self, peer: Peer, python: str, settings: dict[str, Any]):
         """Starts the process and waits for its first step.
 
         Args:
-          settings: `peers.peer_settings` and the paths `images`, `labels`, `reference` and
+          settings: `peer_settings.of_program` and the paths `images`, `labels`, `reference` and
             `temp_dir`.
 
         Raises:
@@ -146,8 +143,7 @@ class PeerProcess:
         assert self._process.stdin
         assert self._process.stdout
         self._requests, self._answers = self._process.stdin, self._process.stdout
-        self.pid = self._process.pid
-        self._watch = process_memory.MemoryWatch(self.pid)
+        super().__init__(self._process.pid)
         try:
             start = time.monotonic()
             self.facts = self._ask(json.dumps(settings))
@@ -156,13 +152,8 @@ class PeerProcess:
             self.close()
             raise
 
-    def step(self) -> float:
-        """Runs a step and returns its seconds."""
+    def _step(self) -> float:
         return self._ask("step")["seconds"]
-
-    def peak_rss_mb(self) -> float:
-        """Peak resident memory of all its processes so far, MB."""
-        return self._watch.peak / processes.MEGABYTE
 
     def close(self) -> None:
         """Ends the process and everything it started."""

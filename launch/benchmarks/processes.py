@@ -8,9 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import psutil
 
 from tff_ssl.errors import TrainingError
@@ -19,21 +18,57 @@ from tff_ssl.runtime import child_process, process_memory, temporary_folder
 MEGABYTE = 1e6
 
 
-class Program(Protocol):
-    """A program whose steps are measured."""
-
-    def step(self) -> float:
-        """Runs a step and returns its seconds."""
-
-
-class Child:
-    """A process that runs one step whenever it is asked to.
+class Measured:
+    """A process that runs one step whenever it is asked to, and whose costs are measured.
 
     Attributes:
-      facts: The value that the program's first step yields.
+      facts: What the program says after its first step.
       first_seconds: Seconds between the start of the process and the end of its first step.
       pid: Process id.
     """
+
+    facts: Any
+    first_seconds: float
+
+    def __init__(self, pid: int):
+        self.pid = pid
+        self._watch = process_memory.MemoryWatch(pid)
+        self._cpu: list[float] = []
+
+    def step(self) -> float:
+        """Runs a step and returns its seconds."""
+        before = _total(self.pid, _cpu_seconds)
+        seconds = self._step()
+        self._cpu.append(_total(self.pid, _cpu_seconds) - before)
+        return seconds
+
+    def _step(self) -> float:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Ends the process."""
+        raise NotImplementedError
+
+    def peak_rss_mb(self) -> float:
+        """Peak resident memory of the process and its children so far, MB."""
+        return self._watch.peak / MEGABYTE
+
+    def rss_mb(self) -> float:
+        """Resident memory of the process and its children now, MB."""
+        return process_memory.tree_resident(self.pid) / MEGABYTE
+
+    def costs(self) -> dict[str, float]:
+        """Median processor seconds of a step, seconds of the first one, and memory in MB."""
+        return {
+            "cpu_seconds": statistics.median(self._cpu),
+            "first_round_seconds": self.first_seconds,
+            "peak_rss_mb": self.peak_rss_mb(),
+            "pss_mb": _total(self.pid, _pss) / MEGABYTE,
+        }
+
+
+class Child(Measured):
+    """A process of this interpreter; `facts` is the value that the program's first step yields."""
 
     def __init__(self, program: Callable[..., Generator[Any, None, None]], *arguments: Any):
         """Starts the process and waits for its first step.
@@ -46,8 +81,7 @@ class Child:
         start = time.monotonic()
         self._process.start()
         child_end.close()
-        self.pid = self._process.pid or 0
-        self._watch = process_memory.MemoryWatch(self.pid)
+        super().__init__(self._process.pid or 0)
         try:
             self.facts = self._pipe.recv()
         except EOFError:
@@ -55,52 +89,14 @@ class Child:
             raise TrainingError(f"{program.__name__} ended before its first step") from None
         self.first_seconds = time.monotonic() - start
 
-    def step(self) -> float:
-        """Runs a step and returns its seconds."""
+    def _step(self) -> float:
         self._pipe.send("step")
         return self._pipe.recv()
 
-    def peak_rss_mb(self) -> float:
-        """Peak resident memory of the process and its children so far, MB."""
-        return self._watch.peak / MEGABYTE
-
-    def rss_mb(self) -> float:
-        """Resident memory of the process and its children now, MB."""
-        return process_memory.tree_resident(self.pid) / MEGABYTE
-
     def close(self) -> None:
-        """Ends the process."""
         self._watch.stop()
         self._pipe.close()
         self._process.join()
-
-
-class Counted:
-    """A program whose processor time is measured along with its seconds."""
-
-    def __init__(self, program: Any):
-        self._program = program
-        self._cpu: list[float] = []
-
-    def step(self) -> float:
-        """Runs a step and returns its seconds."""
-        before = _total(self._program.pid, _cpu_seconds)
-        seconds = self._program.step()
-        self._cpu.append(_total(self._program.pid, _cpu_seconds) - before)
-        return seconds
-
-    def facts(self) -> dict[str, float]:
-        """Median processor seconds of a step, seconds of the first one, and memory in MB."""
-        return {
-            "cpu_seconds": statistics.median(self._cpu),
-            "first_round_seconds": self._program.first_seconds,
-            "peak_rss_mb": self._program.peak_rss_mb(),
-            "pss_mb": _total(self._program.pid, _pss) / MEGABYTE,
-        }
-
-    def close(self) -> None:
-        """Ends the program."""
-        self._program.close()
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
@@ -135,23 +131,23 @@ def _serve(
     pipe.send(next(steps))
     try:
         while pipe.recv() == "step":
-            start = time.monotonic()
-            next(steps)
-            synchronize()
-            pipe.send(time.monotonic() - start)
+            pipe.send(time_step(steps))
     except EOFError:
         steps.close()
 
 
-def synchronize() -> None:
-    """Waits until TensorFlow's GPUs have computed everything, if this process uses TensorFlow."""
+def time_step(program: Generator[Any, None, None]) -> float:
+    """Seconds of a step of a program, to the end of what it asked of TensorFlow's GPUs."""
+    start = time.monotonic()
+    next(program)
     tf = sys.modules.get("tensorflow")
     if tf and tf.config.list_physical_devices("GPU"):
         tf.test.experimental.sync_devices()
+    return time.monotonic() - start
 
 
 @contextlib.contextmanager
-def closing(programs: Mapping[str, Any]) -> Iterator[None]:
+def closing(programs: Mapping[Any, Measured]) -> Iterator[None]:
     """Ends programs at the end of the block, including those added in it."""
     try:
         yield
@@ -188,17 +184,15 @@ def first_and_last_tenth(
         result[f"seconds_{span}"] = statistics.median(seconds[i] for i in numbers)
         within = [observed for observed in observations if observed["round"] in numbers]
         for name in observations[0].keys() - {"round"}:
-            values = [observed[name] for observed in within]
-            if not values:
-                values = [math.nan]
+            values = [observed[name] for observed in within] or [math.nan]
             least = name == "open_files"
             result[f"{name}_{span}"] = min(values) if least else statistics.median(values)
     return result
 
 
-def time_in_turn(programs: Mapping[str, Program], repetitions: int) -> dict[str, list[float]]:
+def time_in_turn(programs: Mapping[Any, Measured], repetitions: int) -> dict[Any, list[float]]:
     """Seconds of each program's steps, [repetitions] by name; the programs take turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    seconds: dict[Any, list[float]] = {name: [] for name in programs}
     for program in programs.values():
         program.step()  # Memory pools and caches fill.
     for _ in range(repetitions):
@@ -221,8 +215,8 @@ def compare_many_rounds(child: Child, rounds: int) -> dict[str, Any]:
         memory.append(child.rss_mb())
     return {
         "rounds": rounds,
-        "rss_mb_first_tenth": float(np.mean(memory[:tenth])),
-        "rss_mb_last_tenth": float(np.mean(memory[-tenth:])),
-        "seconds_first_tenth": float(np.median(seconds[:tenth])),
-        "seconds_last_tenth": float(np.median(seconds[-tenth:])),
+        "rss_mb_first_tenth": statistics.fmean(memory[:tenth]),
+        "rss_mb_last_tenth": statistics.fmean(memory[-tenth:]),
+        "seconds_first_tenth": statistics.median(seconds[:tenth]),
+        "seconds_last_tenth": statistics.median(seconds[-tenth:]),
     }

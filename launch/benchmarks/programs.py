@@ -8,8 +8,8 @@ import itertools
 import os
 import pathlib
 import shutil
-from collections.abc import Collection, Generator, Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,11 @@ class Work(NamedTuple):
         return self.clients * self.samples
 
     @property
+    def pooled(self) -> "Work":
+        """A centralized step: one client with the images of all, which takes one step on them."""
+        return Work(self.algorithm, self.objective, 1, self.images)
+
+    @property
     def hyperparameters(self) -> dict[str, Any]:
         """Those of the clients that differ from the algorithm's defaults."""
         steps = {"local_steps": self.steps, "batch_size": self.batch_size}
@@ -78,6 +83,23 @@ def exact_device() -> dict[str, Any]:
     return facts
 
 
+def write_reference(
+    path: str, loss: Any, gradient: Any, weights: Sequence[np.ndarray], **batch: Any
+) -> dict[str, Any]:
+    """Writes weights and a batch, and returns what a peer's program must compute from them.
+
+    The `.npz` file has `weight0`, `weight1`, ..., and the arrays of the batch by their names.
+    """
+    import tensorflow as tf
+
+    np.savez(path, **batch, **{f"weight{i}": weight for i, weight in enumerate(weights)})
+    return {
+        "parameters": sum(weight.size for weight in weights),
+        "loss": float(loss),
+        "gradient_norm": float(tf.linalg.global_norm(gradient)),
+    }
+
+
 def images(count: int, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE) -> np.ndarray:
     """Random images, uint8 [count, h, w, c], by default 32x32x3."""
     return np.random.default_rng(seed).integers(0, 256, (count, *image_shape), np.uint8)
@@ -103,54 +125,21 @@ def model_and_views(
     return model, two_views
 
 
-def stored_clients(path: pathlib.Path, clients: int, samples: int, seed: int):
-    """Stores `samples` `images` for each client at `path`, and opens the store."""
-    from datasets import client_store
-
-    write_clients(path, clients, samples, seed)
-    return client_store.StoredClientData(path)
-
-
 def write_clients(
-    path: pathlib.Path,
-    clients: int,
-    samples: int,
-    seed: int,
-    image_shape: tuple[int, int, int] = _IMAGE_SHAPE,
+    path: pathlib.Path, work: Work, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE
 ) -> None:
-    """Stores `samples` `images` for each client at `path`."""
+    """Stores the clients' `images` at `path`."""
     from datasets import client_store
     from datasets.image_dataset import Split
 
-    count = clients * samples
-    split = Split(images(count, seed, image_shape), np.zeros(count, np.int32), np.arange(count))
+    ids = np.arange(work.images)
+    split = Split(images(work.images, seed, image_shape), np.zeros(work.images, np.int32), ids)
     path.unlink(missing_ok=True)  # Of the same round before.
-    client_store.write_store(path, split, list(np.arange(count).reshape(clients, samples)))
+    client_store.write_store(path, split, list(ids.reshape(work.clients, work.samples)))
 
 
-def centralized_step(
-    samples: int, settings: ModelSettings, seed: int, objective: str = "cco"
-) -> Generator[None, None, None]:
-    """Steps in plain TensorFlow, each on one batch of all samples."""
-    for step in _plain_steps(samples, samples, settings, seed, objective):
-        step()
-        yield
-
-
-def plain_local_steps(
-    work: Work, settings: ModelSettings, seed: int
-) -> Generator[None, None, None]:
-    """Rounds in plain TensorFlow, one client after the other."""
-    size = work.batch_size or work.samples
-    for step in _plain_steps(work.samples, size, settings, seed, work.objective, work.clients):
-        for client in range(work.clients):
-            for number in range(work.steps):
-                step(client, number)
-        yield
-
-
-def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
-    """Yields the same function (client, step) -> None forever; step 0 starts from new weights."""
+def plain_steps(work: Work, settings: ModelSettings, seed: int) -> Generator[None, None, None]:
+    """Rounds in plain TensorFlow, one client after the other, each from the same new weights."""
     quiet()
     # `compiling` removes TFF's default context, which complains at exit if it was never used.
     from tff_ssl.runtime import compiling, devices  # noqa: F401
@@ -158,28 +147,24 @@ def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
 
     devices.prepare_gpus()  # Other programs need memory of the GPU, too.
     model, two_views = model_and_views(settings, seed)
-    current_client = 0
-    order = centralized.shuffled_batches(samples, batch_size, seed)
+    order = centralized.shuffled_batches(work.samples, work.batch_size or work.samples, seed)
     run = centralized.Centralized(
-        objective,
+        work.objective,
         model,
         two_views,
-        images(clients * samples, seed),
-        np.arange(clients * samples),
-        lambda step: current_client * samples + order(step),
+        images(work.images, seed),
+        np.arange(work.images),
+        lambda step: first + order(step),
         _ROUNDS,
         centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=LEARNING_RATE),
     )
     initial = run.initialize(seed)
-    state = initial
-
-    def step(client: int = 0, number: int = 0) -> None:
-        nonlocal state, current_client
-        current_client = client
-        state, _ = run.run_round(state if number else initial, number)
-
     while True:
-        yield step
+        for client in range(work.clients):
+            state, first = initial, client * work.samples  # The client's first image.
+            for step in range(work.steps):
+                state, _ = run.run_round(state, step)
+        yield
 
 
 def federated_round(
@@ -189,7 +174,6 @@ def federated_round(
     seed: int,
     scratch: str,
     folds: bool = True,
-    runtime: Literal["auto", "worker", "in_process"] = "auto",
     digests: int = 0,
 ) -> Generator[dict[str, Any], None, None]:
     """Rounds of a federated algorithm, as `launch.pretrain` runs them.
@@ -197,7 +181,6 @@ def federated_round(
     Args:
       hyperparameters: Hyperparameters that differ from the algorithm's defaults.
       folds: Whether clients are folded into one group where the algorithm allows that.
-      runtime: What computes the rounds; see `tff_ssl.runtime.start`.
       digests: Number of first rounds that also yield the digest of their state.
 
     Yields:
@@ -208,15 +191,14 @@ def federated_round(
     from tff_ssl.runtime import start
     from tff_ssl.templates import message_sizes
 
-    name, objective, clients, samples, *_ = work
-    path = pathlib.Path(scratch) / f"{name}_{clients}x{samples}_{os.getpid()}.sqlite"
-    write_clients(path, clients, samples, seed)
-    entry = registry.ALGORITHMS[name]
-    built, data = build(path, name, hyperparameters, settings, seed, objective=objective)
-    groups = int(entry.folds and folds)
-    run = built.plan_run(run_setting(clients, samples, groups, seed, needs=entry.kind.needs))
+    name = f"{work.algorithm}_{work.clients}x{work.samples}_{os.getpid()}.sqlite"
+    path = pathlib.Path(scratch) / name
+    write_clients(path, work, seed)
+    built, data = build(path, work, hyperparameters, settings, seed)
+    groups = int(registry.ALGORITHMS[work.algorithm].folds and folds)
+    run = built.plan_run(run_setting(work, groups, seed))
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
-    with start(runtime, built.default_concurrent_calls()):
+    with start(max_concurrent_calls=built.default_concurrent_calls()):
         for number, state in enumerate(states(simulation, seed)):
             simulation.on_checkpoint(state)  # Deletes the clients' old states.
             yield {
@@ -236,10 +218,10 @@ def _digest(state: Any) -> str:
 
 
 def build(
-    path: pathlib.Path, algorithm: str, hyperparameters: dict[str, Any], settings: ModelSettings,
-    seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE, objective: str = "cco",
+    path: pathlib.Path, work: Work, hyperparameters: dict[str, Any], settings: ModelSettings,
+    seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Builds an algorithm for the clients stored at `path`, and opens their store."""
+    """Builds the algorithm for the clients stored at `path`, and opens their store."""
     import tensorflow_federated as tff
 
     from datasets import client_store
@@ -250,11 +232,11 @@ def build(
     model, two_views = model_and_views(settings, seed, image_shape)
     data = client_store.StoredClientData(path)
     element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
-    entry, population = registry.ALGORITHMS[algorithm], None
+    entry, population = registry.ALGORITHMS[work.algorithm], None
     if Need.POPULATION in entry.kind.needs:  # With one architecture here.
         sizes = tuple(data.client_sizes())
         population = Population((model,), (0,) * len(sizes), sizes, _SERVER_IMAGES)
-    task = Task(model, two_views, element_type, _ROUNDS, objective, population=population)
+    task = Task(model, two_views, element_type, _ROUNDS, work.objective, population=population)
     return entry.build(task, entry.hyperparameters(**hyperparameters)), data
 
 
@@ -266,25 +248,22 @@ def states(simulation: Any, seed: int) -> Iterator[Any]:
         yield state
 
 
-def run_setting(
-    clients: int, samples: int, groups: int, seed: int, cohort_size: int | None = None,
-    needs: Collection[Any] = (),
-):  # fmt: skip
-    """The `RunSetting` of clients of `samples` samples; all take part in a round by default.
-
-    `needs` are those of the algorithm's kind. In a network, each client is linked to all others.
-    """
+def run_setting(work: Work, groups: int, seed: int):
+    """The `RunSetting` of the clients; in a network, each is linked to all others."""
+    from tff_ssl.algorithms import registry
     from tff_ssl.decentralized import topology
     from tff_ssl.decentralized.schedule import ClientNetwork
     from tff_ssl.kinds.protocol import Need, RunSetting
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
 
-    size, sizes = cohort_size or clients, [samples] * clients
+    needs, sizes = registry.ALGORITHMS[work.algorithm].kind.needs, [work.samples] * work.clients
     if Need.NETWORK in needs:
-        network = ClientNetwork(lambda _: topology.complete(clients), sizes, seed)
+        network = ClientNetwork(lambda _: topology.complete(work.clients), sizes, seed)
         return RunSetting(sizes, _ROUNDS, network=network)
-    participation = Participation(cohort.uniform_cohorts(clients, size, seed), size, clients)
+    size = work.cohort or work.clients
+    cohorts = cohort.uniform_cohorts(work.clients, size, seed)
+    participation = Participation(cohorts, size, work.clients)
     shown = images(_SERVER_IMAGES, seed) if Need.POPULATION in needs else None
     return RunSetting(sizes, _ROUNDS, participation, server_images=shown, groups=groups)
 

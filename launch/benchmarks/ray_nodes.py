@@ -7,14 +7,20 @@ from collections.abc import Generator
 from typing import Any
 
 from launch.benchmarks import processes, programs
+from launch.benchmarks.programs import Work
 
 _SLEEP_SECONDS = 0.1  # Per example and stage, where clients are slow.
 
 
 def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[dict[str, Any]]:
     """Two nodes against no Ray, and against one with slow clients: `ray` of `benchmark.json`."""
-    plain = (programs.ModelSettings("small", (projection,) * 3), 32, 16, 2, False)
-    slow = (programs.ModelSettings("tiny", (32, 32)), 8, 4, 0, True)
+    plain = (
+        programs.ModelSettings("small", (projection,) * 3),
+        Work("dcco", "cco", 32, 16),
+        2,
+        False,
+    )
+    slow = (programs.ModelSettings("tiny", (32, 32)), Work("dcco", "cco", 8, 4), 0, True)
     pairs = (
         ("2 nodes against none", plain, ("local:2", None)),
         ("2 nodes against 1, slow clients", slow, ("local:2", "local:1")),
@@ -42,8 +48,7 @@ def _pair(name, work, clusters, seed, repetitions, scratch) -> dict[str, Any]:
 def rounds_on_nodes(
     ray: str | None,
     settings: programs.ModelSettings,
-    clients: int,
-    samples: int,
+    work: Work,
     groups: int,
     is_slow: bool,
     seed: int,
@@ -66,14 +71,14 @@ def rounds_on_nodes(
 
     store = pathlib.Path(folder) / "clients.sqlite"
     store.parent.mkdir()
-    programs.write_clients(store, clients, samples, seed)
-    built, stored = programs.build(store, "dcco", {}, settings, seed)
-    run = built.plan_run(programs.run_setting(clients, samples, groups, seed))
+    programs.write_clients(store, work, seed)
+    built, stored = programs.build(store, work, {}, settings, seed)
+    run = built.plan_run(programs.run_setting(work, groups, seed))
     data = stored.group_batch_computation
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
     with nodes_or_none as nodes, start():
-        slicing = Slicing(nodes, stored.client_sizes(), clients) if nodes is not None else None
+        slicing = Slicing(nodes, stored.client_sizes(), work.clients) if nodes is not None else None
         for _ in programs.states(run.simulate(data, store.parent, slicing), seed):
             yield {"nodes": len(nodes or ())}
 

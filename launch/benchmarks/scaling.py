@@ -13,6 +13,7 @@ COHORTS = (32, 128, 512, 2048)
 POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
 _SAMPLES = 4  # Images of a client in rounds of growing cohorts.
 _COHORT = 32  # Clients of a round from growing populations.
+_MODEL = programs.ModelSettings("tiny", (64, 64))
 _SMALL_IMAGE = (8, 8, 1)  # Of growing populations, with one image a client.
 # Curves of a population, by field of its row.
 _STEPS = {
@@ -31,13 +32,10 @@ def compare(
     populations: Sequence[int] = POPULATIONS,
 ) -> dict[str, list[dict[str, Any]]]:
     """Measures rounds of DCCO with the tiny ResNet: the rows of `scaling` in `benchmark.json`."""
-    settings = programs.ModelSettings("tiny", (64, 64))
     rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
     for clients in cohorts:
-        measured = _measure(
-            repetitions, programs.federated_round, programs.Work("dcco", "cco", clients, _SAMPLES),
-            {}, settings, seed, scratch,
-        )  # fmt: skip
+        work = programs.Work("dcco", "cco", clients, _SAMPLES)
+        measured = _measure(repetitions, programs.federated_round, work, {}, _MODEL, seed, scratch)
         rows["cohorts"].append({"clients": clients, **measured})
     for population in populations:
         measured = _measure(repetitions, rounds_of_population, population, seed, scratch)
@@ -72,13 +70,13 @@ def rounds_of_population(
     from tff_ssl.simulation.packing import pack
 
     path = pathlib.Path(scratch) / f"population_{population}.sqlite"
-    writing = _seconds(lambda: programs.write_clients(path, population, 1, seed, _SMALL_IMAGE))
+    work = programs.Work("dcco", "cco", population, 1, cohort=_COHORT)
+    writing = _seconds(lambda: programs.write_clients(path, work, seed, _SMALL_IMAGE))
     opening = _seconds(lambda: client_store.StoredClientData(path))
-    setting = programs.run_setting(population, 1, 1, seed, _COHORT)
+    setting = programs.run_setting(work, 1, seed)
     cohorts = setting.participation.cohorts
     drawing = statistics.median(_seconds(lambda r=r: cohorts(r)) for r in range(1, 6))
-    model = programs.ModelSettings("tiny", (64, 64))
-    built, data = programs.build(path, "dcco", {}, model, seed, _SMALL_IMAGE)
+    built, data = programs.build(path, work, {}, _MODEL, seed, _SMALL_IMAGE)
     run = built.plan_run(setting)
     simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
     with start():

@@ -1,20 +1,13 @@
 """Rounds of FedAvg with SimCLR in Flower's simulation, one at each request of `launch.benchmark`.
 
-Runs in an environment with `flower_requirements.txt`. Standard input: a line of settings as JSON
-(see `launch.benchmarks.peers`), then a line for each requested round; the simulation ends with the
-input. Standard output, lines of JSON: facts after the first round, then {"seconds": ...} after each
-requested round.
+Runs in an environment with `flower_requirements.txt`.
 """
 
-import json
 import os
-import queue
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any
 
 import flower_client
 import ray
@@ -24,39 +17,38 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
+from step_requests import Requests
 
 _FOREVER = 10**6
 
 
 def main() -> None:
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Flower and Ray print to standard error instead.
-    settings = sys.stdin.readline().strip()
-    requests: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    requests = Requests()
+    requests.listen(at_end=ray.shutdown)
     try:
-        _simulate(settings, requests, replies)
+        _simulate(requests)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # A plain exit would wait for Flower's threads, which wait for clients.
 
 
-def _listen(requests: queue.Queue) -> None:
-    """Passes on requests; ends the process at the end of the input, even during a round."""
-    for line in sys.stdin:
-        requests.put(line)
-    ray.shutdown()
-    os._exit(0)  # A plain exit would wait for Flower's threads, which wait for clients.
-
-
-def _simulate(text: str, requests: queue.Queue, replies: TextIO) -> None:
-    """Runs the simulation; `text` is the settings as JSON."""
-    settings = json.loads(text)
+def _simulate(requests: Requests) -> None:
+    """Runs the simulation."""
+    settings = requests.settings
     torch_program.prepare(settings)
-    model = flower_client.build_model(text)
+    model = flower_client.build_model(requests.text)
     facts = torch_simclr.load_reference(model, settings, ("flwr", "ray", "torch", "numpy"))
     server = ServerApp()
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> None:
+        """Replies at the end of a round, instead of evaluating the weights.
+
+        Flower calls it before the first round and after each one. A round's seconds thus include
+        all of Flower's work between two calls.
+        """
+        if server_round:
+            requests.reply(facts if server_round == 1 else None)
 
     @server.main()
     def run_server(grid: Grid, context: Context) -> None:
@@ -68,8 +60,8 @@ def _simulate(text: str, requests: queue.Queue, replies: TextIO) -> None:
             grid,
             initial_arrays=ArrayRecord(model.state_dict()),
             num_rounds=_FOREVER,
-            train_config=ConfigRecord({"settings": text}),
-            evaluate_fn=_RoundOnRequest(requests, replies, facts),
+            train_config=ConfigRecord({"settings": requests.text}),
+            evaluate_fn=evaluate,
         )
 
     run_simulation(
@@ -101,26 +93,6 @@ class _AllClients(FedAvg):
         if len(replies) < self.min_train_nodes:
             raise RuntimeError(f"{len(replies)} of {self.min_train_nodes} clients have answered")
         return super().aggregate_train(server_round, replies)
-
-
-class _RoundOnRequest:
-    """Replies with the seconds of the last round, and waits for the next request.
-
-    Flower calls it to evaluate the weights, before the first round and after each one. A round's
-    seconds thus include all of Flower's work between two calls.
-    """
-
-    def __init__(self, requests: queue.Queue, replies: TextIO, facts: dict[str, Any]):
-        self._requests, self._replies, self._facts = requests, replies, facts
-        self._start = 0.0
-
-    def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
-        seconds = time.monotonic() - self._start
-        if server_round:
-            reply = {"seconds": seconds} if server_round > 1 else self._facts
-            print(json.dumps(reply), file=self._replies, flush=True)
-            self._requests.get()
-        self._start = time.monotonic()
 
 
 if __name__ == "__main__":

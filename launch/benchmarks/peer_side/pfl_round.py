@@ -1,49 +1,46 @@
 """Rounds of FedAvg in pfl's simulation, one at each request of `launch.benchmark`.
 
-The clients train SimCLR, or the classifier of pfl-research's own CIFAR-10 benchmark.
-
-Runs in an environment with `pfl_requirements.txt`. Standard input: a line of settings as JSON (see
-`launch.benchmarks.peers`), then a line for each requested round; the simulation ends with the
-input. Standard output, lines of JSON: facts after the first round, then {"seconds": ...} after each
-requested round.
+The clients train SimCLR, or the classifier of pfl-research's own CIFAR-10 benchmark. Runs in an
+environment with `pfl_requirements.txt`.
 
 On a CPU, each of several processes trains its share of the clients, and PyTorch adds up their
 updates. The first process starts the others, which run this program too.
 """
 
-import json
 import os
 import socket
 import subprocess
 import sys
-import threading
-import time
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
 import torch_cnn
 import torch_program
 import torch_simclr
+from step_requests import Requests
 
 _FOREVER = 10**6
 
 
 def main() -> None:
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # pfl prints to standard error instead.
-    text = sys.stdin.readline().strip()
-    settings = json.loads(text)
-    processes = settings["actors"]
+    requests, others = Requests(), []
+    processes = requests.settings["actors"]
     if processes > 1 and "RANK" not in os.environ:
         os.environ.update(_environment(processes))
-        others = [_start_other(rank, text) for rank in range(1, processes)]
+        others = [_start_other(rank, requests.text) for rank in range(1, processes)]
         os.environ.update({"RANK": "0", "LOCAL_RANK": "0"})
-    else:
-        others = []
-    requests = _Requests(others)
-    threading.Thread(target=requests.listen, daemon=True).start()
-    _simulate(settings, requests, replies)
+
+    def pass_on() -> None:
+        for other in others:
+            print(file=other.stdin, flush=True)
+
+    def end_others() -> None:
+        for other in others:
+            other.kill()
+
+    requests.listen(pass_on, end_others)
+    _simulate(requests)
 
 
 def _environment(processes: int) -> dict[str, str]:
@@ -69,35 +66,12 @@ def _start_other(rank: int, text: str) -> subprocess.Popen:
         text=True,
         env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
     )
-    assert other.stdin
     print(text, file=other.stdin, flush=True)
     return other
 
 
-class _Requests:
-    """The requested rounds, which are passed on to the other processes of the group."""
-
-    def __init__(self, others: list[subprocess.Popen]):
-        self._others = others
-        self._pending = threading.Semaphore(0)
-
-    def listen(self) -> None:
-        """Passes on requests; ends the process at the end of the input, even during a round."""
-        for _ in sys.stdin:
-            for other in self._others:
-                assert other.stdin
-                print(file=other.stdin, flush=True)
-            self._pending.release()
-        for other in self._others:
-            other.kill()
-        os._exit(0)
-
-    def wait(self) -> None:
-        """Waits for the next request."""
-        self._pending.acquire()
-
-
-def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) -> None:
+def _simulate(requests: Requests) -> None:
+    settings = requests.settings
     os.environ["PFL_PYTORCH_DEVICE"] = settings["device"]
     device = torch_program.prepare(settings)
     packages = ("pfl", "torch", "numpy")
@@ -112,7 +86,7 @@ def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) ->
         module = torch_program.place(_SimCLR(settings, device), device)
         facts = torch_simclr.load_reference(module, settings, packages)
     module.metrics = lambda *batch: {}  # Nothing is evaluated.
-    callback = _round_on_request(facts, requests, replies, device)
+    callback = _round_on_request(facts, requests, device)
     _run(module, _clients(data, settings), settings, callback)
 
 
@@ -175,23 +149,15 @@ def _clients(data: list[torch.Tensor], settings: dict[str, Any]):
     return FederatedDataset(dataset, get_user_sampler(kind, range(settings["clients"])))
 
 
-def _round_on_request(facts: dict[str, Any], requests: _Requests, replies: TextIO, device):
-    """The callback that replies with the seconds of each round, and waits for the next request."""
+def _round_on_request(facts: dict[str, Any], requests: Requests, device: torch.device):
+    """The callback that replies at the end of each round, and waits for the next request."""
     from pfl.callback.base import TrainingProcessCallback
     from pfl.metrics import Metrics
 
     class RoundOnRequest(TrainingProcessCallback):
-        def on_train_begin(self, *, model):
-            self._start = time.monotonic()
-            return Metrics()
-
         def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
             torch_program.synchronize(device)
-            seconds = time.monotonic() - self._start
-            reply = {"seconds": seconds} if central_iteration else facts
-            print(json.dumps(reply), file=replies, flush=True)
-            requests.wait()
-            self._start = time.monotonic()
+            requests.reply(None if central_iteration else facts)
             return False, Metrics()
 
     return RoundOnRequest()

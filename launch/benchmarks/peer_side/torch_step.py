@@ -1,15 +1,8 @@
 """Centralized steps of SimCLR in PyTorch, one at each request of `launch.benchmark`.
 
-Runs in an environment with `torch_requirements.txt`. Standard input: a line of settings as JSON
-(see `launch.benchmarks.peers`), then a line for each requested step; the program ends with the
-input. Standard output, lines of JSON: facts after the first step, then {"seconds": ...} after each
-requested step.
+Runs in an environment with `torch_requirements.txt`.
 """
 
-import json
-import os
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,27 +10,26 @@ import numpy as np
 import torch
 import torch_program
 import torch_simclr
+from step_requests import Requests
 
 # What is compiled. The random order of the colour adjustments is drawn outside of it.
 _COMPILED = ("cropped", "adjusted", "finished", "loss_of_views")
 
 
 def main() -> None:
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # PyTorch's compiler prints to standard error instead.
-    settings = json.loads(sys.stdin.readline())
+    requests = Requests()
+    requests.listen()
+    settings = requests.settings
     device = torch_program.prepare(settings)
     model = torch_program.place(torch_simclr.SimCLR(**settings["model"]), device)
     facts = torch_simclr.load_reference(model, settings, ("torch", "numpy"))
     step = _step(model, settings, device)
     step()
-    print(json.dumps(facts), file=replies, flush=True)
-    for _ in sys.stdin:
-        start = time.monotonic()
+    requests.reply(facts)
+    while True:
         step()
         torch_program.synchronize(device)
-        seconds = time.monotonic() - start
-        print(json.dumps({"seconds": seconds}), file=replies, flush=True)
+        requests.reply()
 
 
 def _step(

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from launch.stacks.flower import environment
+from tff_ssl import whole_files
 from tff_ssl.errors import TrainingError
 from tff_ssl.runtime import child_process, process_memory
 
@@ -33,7 +34,8 @@ class Deployment:
 
     Attributes:
       node_ids: Flower's ids of the nodes, in order.
-      nodes: The process of each node.
+      nodes: The process of each node that was started.
+      link: The process of the SuperLink.
     """
 
     def __init__(
@@ -67,16 +69,14 @@ class Deployment:
         for name in ("home", "logs"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        connection = {
-            "address": f"{HOST}:{self._port}",
-            "root-certificates": self._at("authority.crt"),
-        }
-        lines = [f"{name} = {json.dumps(value)}" for name, value in connection.items()]
-        text = "\n".join(["[superlink]", 'default = "link"', "[superlink.link]", *lines])
-        (folder / "home" / "config.toml").write_text(text)
+        (folder / "home" / "config.toml").write_text(
+            '[superlink]\ndefault = "link"\n[superlink.link]\n'
+            f'address = "{HOST}:{self._port}"\n'
+            f"root-certificates = {json.dumps(self._at('authority.crt'))}\n"
+        )
         try:
             self._program("credentials.py", "make", str(folder), str(num_nodes))
-            self.link = self.start_link()
+            self.start_link()
             answer = self._program("credentials.py", "register", str(folder), str(num_nodes))
             self.node_ids: list[str] = re.findall(r'"node-id": (\d+)', answer)
         except BaseException:
@@ -89,41 +89,35 @@ class Deployment:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def start_link(self) -> subprocess.Popen:
+    def start_link(self) -> None:
         """Starts the SuperLink; again with the same port and, if it `restarts`, database."""
         arguments = ["--host", HOST, "--port", str(self._port), "--enable-supernode-auth"]
         arguments += ["--ssl-ca-certfile", self._at("authority.crt")]
         arguments += ["--ssl-certfile", self._at("link.crt"), "--ssl-keyfile", self._at("link.key")]
         arguments += ["--disable-runtime-dependency-installation"]
         arguments += ["--database", self._at("link.db")] if self._restarts else []
-        process = self._start("superlink", "flower-superlink", *arguments)
-        self.link = process
-        wait_for_port(process, self._port, self._at("logs/superlink.log"))
-        return process
+        self.link = self._start("superlink", "flower-superlink", *arguments)
+        wait_for_port(self.link, self._port, self._at("logs/superlink.log"))
 
     def start_workers(self, package: pathlib.Path, count: int) -> list[str]:
         """Starts processes that keep the package loaded; returns their sockets."""
         sockets = []
         for number in range(count):
             path = f"{self._scratch.name}/{number}"
-            key = pathlib.Path(path + ".key")
-            key.touch(0o600)
-            key.write_bytes(secrets.token_bytes(32))
+            whole_files.write(f"{path}.key", secrets.token_bytes(32), private=True)
             program = environment.APP / "package_worker.py"
             self._start(f"worker_{number}", "python", str(program), str(package), path)
             sockets.append(path)
         return sockets
 
-    def start_node(self, number: int, **config: str) -> subprocess.Popen:
-        """Starts a SuperNode, which has `config` as its node configuration."""
+    def start_node(self, number: int, **config: str) -> None:
+        """Starts the next SuperNode, which has `config` as its node configuration."""
         settings = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         arguments = ["--superlink", f"{HOST}:{self._port}", "--host", HOST]
         arguments += ["--port", str(free_port()), "--node-config", settings]
         arguments += ["--root-certificates", self._at("authority.crt")]
         arguments += ["--auth-supernode-private-key", self._at(f"node_{number}.key")]
-        process = self._start(f"node_{number}", "flower-supernode", *arguments)
-        self.nodes[number:] = [process, *self.nodes[number + 1 :]]
-        return process
+        self.nodes.append(self._start(f"node_{number}", "flower-supernode", *arguments))
 
     def start_run(self, run: pathlib.Path) -> str:
         """Starts the app with the folder of a run; returns Flower's id of the run."""

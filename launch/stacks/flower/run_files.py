@@ -64,13 +64,15 @@ def write_plan(
       node_sums: Whether a node sends the sum over its clients instead of a row for each.
       secure: Whether the nodes' sums are added by SecAgg+, which needs `node_sums`.
     """
-    nodes = [{"id": i, "clients": list(c)} for i, c in zip(node_ids, clients, strict=True)]
-    rounds = [[int(client) for client in cohort] for cohort in cohorts]
-    plan = {"nodes": nodes, "cohorts": rounds, "seed": seed, "timeout": timeout}
-    plan |= {"node_sums": node_sums or secure, "secure": secure}
-    plan |= {
+    plan = {
+        "nodes": [{"id": i, "clients": list(c)} for i, c in zip(node_ids, clients, strict=True)],
+        "cohorts": [[int(client) for client in cohort] for cohort in cohorts],
+        "seed": seed,
+        "timeout": timeout,
+        "start_seconds": max(_START_SECONDS, _NODE_SECONDS * len(node_ids)),
         "max_dropped": max_dropped,
-        "start_seconds": max(_START_SECONDS, _NODE_SECONDS * len(nodes)),
+        "node_sums": node_sums or secure,
+        "secure": secure,
     }
     whole_files.write(folder / "plan.json", json.dumps(plan))
 

@@ -128,8 +128,7 @@ def _follow(flower: deployment.Deployment, folder: pathlib.Path, rounds: int) ->
     shown = len(_rounds(folder))
     run_id, asked = flower.start_run(folder), time.monotonic()
     while True:
-        progress = run_files.progress(folder)
-        for metrics in progress.rounds[shown:] if progress else []:
+        for metrics in _rounds(folder)[shown:]:
             lost, loss = metrics["dropped_clients"], metrics.get("loss", float("nan"))
             dropped = f", {lost:.0f} clients dropped" if lost else ""
             text = f"loss {loss:.4f}, {metrics['seconds']:.1f} s{dropped}"
@@ -215,13 +214,11 @@ def _simulate(folder: pathlib.Path, config: RunConfig) -> dict[str, Any]:
 
 def largest_difference(weights: Weights, others: Weights) -> float:
     """Largest absolute difference of two models' weights, divided by the others' largest weight."""
-    pairs = [
-        (np.asarray(one, np.float64), np.asarray(other, np.float64))
-        for group, of_others in zip(weights, others, strict=True)
-        for one, other in zip(group, of_others, strict=True)
-    ]
-    scale = max(np.abs(other).max() for _, other in pairs)
-    return float(max(np.abs(one - other).max() for one, other in pairs) / scale)
+    ours, theirs = (
+        np.concatenate([np.ravel(weight) for group in each for weight in group], dtype=np.float64)
+        for each in (weights, others)
+    )
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 def _describe(result: dict[str, Any]) -> str:
@@ -240,8 +237,7 @@ def _describe(result: dict[str, Any]) -> str:
     for way in ("down", "up") if "bytes_down" in result else ():
         announced = f"{result[f'announced_bytes_{way}']:,} announced"
         rows.append([f"bytes {way}", f"{result[f'bytes_{way}']:,}", announced])
-    text = tables.aligned(rows)
-    difference = result.get("largest_difference_to_simulation")
-    return (
-        text if difference is None else f"{text}\n\nlargest difference of weights: {difference:.2g}"
-    )
+    text, difference = tables.aligned(rows), result.get("largest_difference_to_simulation")
+    if difference is not None:
+        text += f"\n\nlargest difference of weights: {difference:.2g}"
+    return text

@@ -88,7 +88,7 @@ def test_peers_are_compared_where_their_packages_are(monkeypatch, tmp_path):
     config = gpu_report.GpuReportConfig(tiny=True, peer_python="python3")
     for name in ("torch", "pfl"):
         peer = gpu_report.peer_process.PEERS[name]
-        gpu_report._compare(report, peer, 2, config, str(tmp_path))
+        gpu_report._compare(report, peer, config, str(tmp_path))
     content = read(tmp_path)
     assert content["left_out"] == ["pfl (ConfigurationError: --peer_python=python3 lacks pfl)"]
     assert [results["name"] for results in content["peers"]] == ["torch"]

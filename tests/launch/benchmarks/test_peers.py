@@ -18,6 +18,7 @@ from launch.benchmarks import (
     cifar,
     gpu_report,
     peer_process,
+    peer_settings,
     peers,
     processes,
     programs,
@@ -32,7 +33,7 @@ FLOWER, PFL, TORCH = (peer_process.PEERS[name] for name in ("flower", "pfl", "to
 ROOT = pathlib.Path(__file__).parents[3]
 SETTINGS = programs.ModelSettings("small", (16, 16, 16))
 ON_CPU, ON_GPU = {"gpu": None, "tf32": False}, {"gpu": "NVIDIA H200, 140 GiB", "tf32": True}
-ROUND = peers.WORK["pfl"][0]
+ROUND = peer_settings.WORK["pfl"][0]
 
 
 def interpreter(path, text):
@@ -92,10 +93,10 @@ def test_requirements_pin_the_packages_that_are_checked(project_root, peer):
     assert names >= set(peer.packages)
 
 
-@pytest.mark.parametrize("work", peers.WORK["flower"])
+@pytest.mark.parametrize("work", peer_settings.WORK["flower"])
 def test_peers_have_the_settings_of_tff_ssl(work):
-    arrangement = peers.Arrangement(2, 1)
-    settings = json.loads(json.dumps(peers.peer_settings(work, arrangement, SETTINGS, ON_CPU)))
+    arrangement = peer_settings.Arrangement(2, 1)
+    settings = json.loads(json.dumps(peer_settings.of_program(work, arrangement, SETTINGS, ON_CPU)))
     ours = FedAvgHyperparameters(**work.hyperparameters)
     assert settings["temperature"] == ours.temperature
     assert settings["learning_rate"] == ours.client_learning_rate
@@ -113,22 +114,22 @@ def test_peers_have_the_settings_of_tff_ssl(work):
 
 
 def test_both_arrangements_of_the_cores_are_measured():
-    assert peers.arrangements(PFL, 2, on_gpu=False) == [(2, 1), (1, 2)]
-    assert peers.arrangements(PFL, 1, on_gpu=False) == [(1, 1)]
-    assert peers.arrangements(PFL, 16, on_gpu=True) == [(1, 16)]
+    assert peer_settings.arrangements(PFL, 2, on_gpu=False) == [(2, 1), (1, 2)]
+    assert peer_settings.arrangements(PFL, 1, on_gpu=False) == [(1, 1)]
+    assert peer_settings.arrangements(PFL, 16, on_gpu=True) == [(1, 16)]
 
 
 def test_a_peer_has_the_gpu_and_the_products_of_tensorflow():
     for facts, device in ((ON_CPU, "cpu"), (ON_GPU, "cuda")):
         for peer in (FLOWER, PFL, TORCH):
-            theirs = peers._their_settings(peer, ROUND, SETTINGS, facts, 2)
+            theirs = peer_settings.their_settings(peer, ROUND, SETTINGS, facts, 2)
             assert {values["device"] for values in theirs.values()} == {device}
             assert {values["tf32"] for values in theirs.values()} == {facts["tf32"]}
 
 
 def test_on_a_gpu_one_round_is_compiled_and_its_step_is_one_batch(tmp_path):
     on_cpu, on_gpu = (
-        peers._our_programs(TORCH, ROUND, SETTINGS, facts, 0, str(tmp_path))
+        peer_settings.our_programs(TORCH, ROUND, SETTINGS, facts, 0, str(tmp_path))
         for facts in (ON_CPU, ON_GPU)
     )
     names = ["tff_ssl, centralized", "tff_ssl, fedavg"]
@@ -140,8 +141,8 @@ def test_on_a_gpu_one_round_is_compiled_and_its_step_is_one_batch(tmp_path):
 
 
 def test_what_was_asked():
-    assert [peers.asked(PFL, work) for work in peers.WORK["pfl"]] == [0.5, 1.0, 1.0]
-    assert {peers.asked(TORCH, work) for work in peers.WORK["torch"]} == {1.3}
+    assert [peer_settings.asked(PFL, work) for work in peer_settings.WORK["pfl"]] == [0.5, 1.0, 1.0]
+    assert {peer_settings.asked(TORCH, work) for work in peer_settings.WORK["torch"]} == {1.3}
 
 
 def test_a_compiler_that_fails_leaves_its_program_out(capsys):
@@ -179,14 +180,17 @@ def test_a_program_that_ends_before_its_first_step_is_an_error(capfd):
     assert "TypeError" in capfd.readouterr().err
 
 
-class Program:
+class Program(processes.Measured):
     """A program whose steps take the given seconds and no processor time."""
 
+    first_seconds = 5.0
+
     def __init__(self, seconds):
-        self.pid, self.first_seconds = 2**22 + 1, 5.0
+        super().__init__(2**22 + 1)
+        self._watch.stop()
         self._seconds = iter(seconds)
 
-    def step(self):
+    def _step(self):
         return next(self._seconds)
 
     def peak_rss_mb(self):
@@ -195,7 +199,7 @@ class Program:
 
 def test_ratio_is_to_the_fastest_of_theirs():
     measured = {
-        name: processes.Counted(Program(seconds))
+        name: Program(seconds)
         for name, seconds in {
             "tff_ssl": (99, 2, 3, 9),
             "slow": (99, 4, 6, 8),
@@ -231,7 +235,7 @@ def test_ratio_is_to_the_fastest_of_theirs():
 
 
 def test_nothing_is_met_where_the_compiled_step_is_missing():
-    both = {name: processes.Counted(Program((1, 1))) for name in ("tff_ssl", "eager")}
+    both = {name: Program((1, 1)) for name in ("tff_ssl", "eager")}
     (ours, _) = peers.table("a step", None, both, ["tff_ssl"], repetitions=1)["programs"]
     assert (ours["ratio"], ours["asked"], ours["met"]) == (1.0, None, None)
 
@@ -326,10 +330,10 @@ def test_pytorch_computes_the_same(tmp_path, project_root):
     names = ("area", "aspect", "left", "top", "flip")
     named = {name: tf.constant(d, tf.float64) for name, d in zip(names, draws, strict=True)}
     maps = geometry.transforms(policy, named, (32, 32), (32, 32))
-    arrangement = peers.Arrangement(1, 1)
+    arrangement = peer_settings.Arrangement(1, 1)
     with np.load(reference) as stored:
         arrays = dict(stored)
-    values = peers.peer_settings(ROUND, arrangement, settings, ON_CPU)
+    values = peer_settings.of_program(ROUND, arrangement, settings, ON_CPU)
     arrays |= {
         "settings": json.dumps(values | {"reference": reference}),
         "images": programs.images(4, 0),

@@ -104,13 +104,10 @@ def ask(
     if strategy.mean is None:
         return {}, set()
     whole, rest = np.split(strategy.mean * len(strategy.counted), 2)
-    vector, sums, start = np.rint(whole) + rest / _RANGE, {}, 0
+    vector, sums = np.rint(whole) + rest / _RANGE, {}
     for name in sorted(expected):
-        shape = tuple(expected[name]["shape"])
-        end = start + int(np.prod(shape))
-        sums[name] = vector[start:end].reshape(shape)
-        if expected[name]["dtype"].startswith("int"):
-            sums[name] = np.rint(sums[name])
-        sums[name] = sums[name].astype(expected[name]["dtype"])
-        start = end
+        shape, dtype = expected[name]["shape"], expected[name]["dtype"]
+        own, vector = np.split(vector, [int(np.prod(shape))])
+        own = np.rint(own) if dtype.startswith("int") else own
+        sums[name] = own.reshape(shape).astype(dtype)
     return sums, set(strategy.counted)
