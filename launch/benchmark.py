@@ -57,7 +57,7 @@ class BenchmarkConfig(ScriptConfig):
       peer_python: Python interpreter of --peer, from an environment with the packages of
         launch/benchmarks/peer_side/PEER_requirements.txt. Default: .venv_PEER/bin/python.
       repetitions: Timed steps of each program, after one that warms up.
-      projection: Width of the projector's three layers.
+      projection: Width of the projector's three layers, a multiple of 8.
       steady_rounds: Number of rounds of DCCO at the first split over which memory and time are
         reported; 0 for none.
     """
@@ -68,7 +68,7 @@ class BenchmarkConfig(ScriptConfig):
     peer: str | None = flag(None, choices=sorted(peer_process.PEERS))
     peer_python: str | None = None
     repetitions: int = flag(5, 1)
-    projection: int = flag(512, 8)
+    projection: int = flag(512, 16)
     steady_rounds: int = flag(0, 0)
 
     @property
@@ -105,6 +105,8 @@ def main(config: BenchmarkConfig) -> None:
     splits = [_parse_split(text) for text in config.splits]
     if not splits:
         raise ConfigurationError("--splits is empty: it takes CLIENTSxSAMPLES such as 128x4")
+    if config.projection % 8:  # Group norm has eight groups.
+        raise ConfigurationError(f"--projection={config.projection} is not a multiple of 8")
     unknown = set(config.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")

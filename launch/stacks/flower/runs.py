@@ -36,6 +36,10 @@ _OWN_FLAGS = {"output_dir", "resume", "runtime", "round_timeout", "fold", "eval_
 
 def run(config: Any) -> None:
     """Trains on Flower, evaluates and compares; `config` is a `FlowerConfig`."""
+    if config.secure and config.nodes < 3:
+        raise ConfigurationError(
+            f"--secure with --nodes={config.nodes}: SecAgg+ loses rounds of fewer than three nodes"
+        )
     environment.make()
     chosen = algorithm_options.choose(settings.replace(config, **federated.ALONE))
     dataset = federated.load(chosen.config)
