@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from launch.studies import dec_ssl
 from launch.studies.dec_ssl import METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.dec_ssl_featarc import PRINTED
-from launch.studies.engine.claims import PaperClaim, claim
+from launch.studies.engine.claims import claim
 from launch.studies.engine.statements import above, each_above, falls, say, slug
 from launch.studies.engine.study import UNTRAINED, At, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
@@ -206,9 +206,4 @@ CLAIMS = (
     claim("S24", "section 6.3", "FeatARC is above FedBN, which is the paper's FedAvg.", _FEATARC,
           "dec_ssl_transfer-cpu", "own.above.fedavg", ("FeatARC", "FedAvg", UNTRAINED),
           ("accuracy",), "FeatARC is half a point below it."),
-    PaperClaim("S25", "Table 2, top", "On IID clients FeatARC (86.74) is above FedEMA (86.26) and "
-               "FedU (83.96), too.", untried="At the CPU's scale, `dec_ssl_figure5` has only "
-               "non-IID clients, and neither FedEMA nor FedU. The three methods on IID clients "
-               "would take half an hour of a core with three seeds, by the runs that are kept. "
-               "`--experiment=dec_ssl_figure5 --scale=paper` has them."),
 )  # fmt: skip
