@@ -42,7 +42,7 @@ class _Method(NamedTuple):
 
 
 _METHODS = {
-    "DCCO": _Method("dcco", "0.0045", "--hparam=lambda=4"),
+    "DCCO": _Method("dcco", "0.0135", "--hparam=lambda=4"),
     "DCCO, one communication": _Method("dcco_one_stage", "0.0045", "--hparam=lambda=4"),
     "FedAvg": _Method("fedavg", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
     "FedProx": _Method("fedprox", "0.0045", f"{_AVERAGED} {_CONTRASTIVE}"),
@@ -53,7 +53,7 @@ _METHODS = {
         ("0.1", "0.3", "1", "3"),  # Its control variates are defined for SGD.
     ),
     "L-DAWA": _Method("l_dawa", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
-    "FedBN": _Method("fedbn", "0.0015", f"{_LOCAL} --norm=batch {_CONTRASTIVE}"),
+    "FedBN": _Method("fedbn", "0.0045", f"{_LOCAL} --norm=batch {_CONTRASTIVE}"),
     "FeatARC": _Method("featarc", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
     "FedX": _Method(
         "fedx", "0.0045",
@@ -64,10 +64,10 @@ _METHODS = {
         "fedsc", "0.0045", f"{_LOCAL} --hparam=squared_radius=10 --hparam=statistics_passes=1",
     ),
     "FedCA": _Method(
-        "fedca", "0.0045", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0"
+        "fedca", "0.0015", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0"
     ),
-    "FedU": _Method("fedu", "0.0015", _FEDU),
-    "FedU, batch norm": _Method("fedu_batch_norm", "0.0015", f"{_FEDU} --norm=batch"),
+    "FedU": _Method("fedu", "0.0045", _FEDU),
+    "FedU, batch norm": _Method("fedu_batch_norm", "0.0045", f"{_FEDU} --norm=batch"),
     "FedEMA": _Method("fedema", "0.0045", _FEDEMA),
     "FedEMA, batch norm": _Method("fedema_batch_norm", "0.0045", f"{_FEDEMA} --norm=batch"),
     "Orchestra": _Method("orchestra", "0.0045", _ORCHESTRA),
@@ -75,7 +75,7 @@ _METHODS = {
         "orchestra_batch_norm", "0.0045", f"{_ORCHESTRA} --norm=batch"
     ),
     "Hetero-SSFL": _Method(
-        "hetero_ssfl", "0.0015",
+        "hetero_ssfl", "0.0045",
         f"{_LOCAL} {_CONTRASTIVE} --encoders=tiny --rad_size=500 --hparam=rad_batch_size=100 "
         "--personalized_clients=5",
     ),

@@ -94,10 +94,12 @@ def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     curve = [accuracy for _, accuracy in summary.get("knn", ())]
     if not curve:
         return summary
-    best, half, last = max(curve), curve[(len(curve) - 1) // 2], curve[-1]
+    best, last = max(curve), curve[-1]
     of_encoder = best if summary.get("flags", {}).get("encoder_round") == "best" else last
-    return {**summary, "knn_last": last, "knn_lost": best - last, "knn_gained": last - half,
-            "knn_encoder": of_encoder}  # fmt: skip
+    ends = {"knn_last": last, "knn_lost": best - last, "knn_encoder": of_encoder}
+    if len(curve) > 1:
+        ends["knn_gained"] = last - curve[(len(curve) - 1) // 2]
+    return {**summary, **ends}
 
 
 def matches(entry: Mapping[str, Any], selector: Selector) -> bool:

@@ -53,9 +53,9 @@ def figure_of(line, selector):
     if selector.protocol == "training":
         curve = [accuracy for _, accuracy in line.get("knn", ())]
         if curve:
-            half = curve[(len(curve) - 1) // 2]
-            line = line | {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1],
-                           "knn_gained": curve[-1] - half}  # fmt: skip
+            line = line | {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1]}
+        if curve[1:]:
+            line = line | {"knn_gained": curve[-1] - curve[(len(curve) - 1) // 2]}
         return line.get(selector.metric)
     contents = [one if type(one) is list else [one] for one in line.get("results", {}).values()]
     for entry in itertools.chain.from_iterable(contents):
