@@ -158,7 +158,7 @@ def draw_against(
         axes.set_title(column if same and len(pairs) > 1 else "")
     figure.supxlabel(x.with_unit(x.title), fontsize="medium")
     panels[0].set_ylabel(y.with_unit(y.title))
-    drawn = {}  # A row may have been measured in some panels alone.
+    drawn: dict[Any, Any] = {}  # A row may have been measured in some panels alone.
     for axes in panels:
         handles, names = axes.get_legend_handles_labels()
         drawn |= dict(zip(names, handles, strict=True))
