@@ -21,9 +21,10 @@ _AVERAGED = (
 _CONTRASTIVE = "--objective=nt_xent --hparam=temperature=0.2"
 # A target network learns in as many steps as it has here. Without batch norm on the projector's
 # output, encodings collapse.
-_BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
-_FEDU, _FEDEMA = f"{_BYOL} --hparam=mu=1.15", f"{_BYOL} --hparam=tau=0.3"
-_ORCHESTRA = f"{_BYOL} --hparam=temperature=0.3 --hparam=global_clusters=64"
+_TARGET = "--projector_output_batch_norm --hparam=target_momentum=0.95"
+FEDU, FEDEMA = f"{_TARGET} --hparam=mu=1.15", f"{_TARGET} --hparam=tau=0.3"
+_FEDU, _FEDEMA = f"{_LOCAL} {FEDU}", f"{_LOCAL} {FEDEMA}"
+_ORCHESTRA = f"{_LOCAL} {_TARGET} --hparam=temperature=0.3 --hparam=global_clusters=64"
 _RATES = ("0.0015", "0.0045", "0.0135", "0.04")
 
 

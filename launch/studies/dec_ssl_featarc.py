@@ -5,6 +5,7 @@ differ by their classes, and no clusters are right. In `dec_ssl_shifts`, every s
 images of another kind, and each client is scored on test images of its own kind.
 """
 
+from launch.studies import all_methods
 from launch.studies.dec_ssl import BY_LABELS, training
 from launch.studies.engine.claims import Trial, claim
 from launch.studies.engine.statements import each_above
@@ -74,12 +75,7 @@ def dec_ssl_figure5(at: At) -> Experiment:
 
 
 _ON_IID = {_OURS: ("featarc", PRINTED), **_OTHERS}
-_BYOL = "--projector_output_batch_norm --hparam=target_momentum=0.95"
-_CPU_ON_IID = {
-    _OURS: "",
-    "FedU": f"{_BYOL} --hparam=mu=1.15",
-    "FedEMA": f"{_BYOL} --hparam=tau=0.3",
-}
+_CPU_ON_IID = {_OURS: "", "FedU": all_methods.FEDU, "FedEMA": all_methods.FEDEMA}
 
 
 @study("Dec-SSL, Table 2 (top), IID clients, on {data} at {scale} scale", "cifar10")

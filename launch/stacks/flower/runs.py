@@ -38,7 +38,8 @@ def run(config: Any) -> None:
     """Trains on Flower, evaluates and compares; `config` is a `FlowerConfig`."""
     if config.secure and config.nodes < 3:
         raise ConfigurationError(
-            f"--secure with --nodes={config.nodes}: SecAgg+ loses rounds of fewer than three nodes"
+            f"--secure needs at least three nodes, not --nodes={config.nodes}: with two, SecAgg+ "
+            "loses the first round"
         )
     environment.make()
     chosen = algorithm_options.choose(settings.replace(config, **federated.ALONE))

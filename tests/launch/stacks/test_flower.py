@@ -139,7 +139,7 @@ def test_progress_is_that_of_the_last_checkpoint(tmp_path):
     [
         (["--algorithm=gossip"], "gossip has no client package"),
         (["--nodes=10000"], "--nodes=10000: there are"),
-        (["--secure", "--nodes=2"], "fewer than three nodes"),
+        (["--secure", "--nodes=2"], "at least three nodes"),
     ],
 )
 def test_mistakes_end_in_one_line(flags, message, tmp_path, monkeypatch, project_root):
