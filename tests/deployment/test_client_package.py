@@ -134,6 +134,21 @@ def test_rounds_equal_those_of_tff(written, name):
                 np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-5, err_msg=key)
 
 
+def largest_error(actual, expected):
+    """The largest difference of two clients' results, in each array relative to its largest value.
+
+    The results are what a client sends and its memory.
+    """
+    errors = [0.0]
+    for a, e in zip(actual, expected, strict=True):
+        assert a.keys() == e.keys()
+        for key, value in e.items():
+            if value.size:
+                scale = max(np.abs(value).max(), 1e-2)
+                errors.append(np.abs(a[key].astype(float) - value).max() / scale)
+    return np.max(errors)
+
+
 @pytest.mark.parametrize("name", by_algorithm(PACKAGED, ("dcco",)))
 def test_litert_trains_like_the_saved_model(written, tmp_path, name):
     folder, package, *_ = written(name)
@@ -144,18 +159,17 @@ def test_litert_trains_like_the_saved_model(written, tmp_path, name):
     on_phone = client.load(tmp_path, lite=True)
     state, memory = package.initial_state(), package.initial_memory()
     for stage in package.stages:
-        down = package.broadcast(stage, state)
-        results = [
-            of.work(stage, down, memory, IMAGES[1], IDS[1], SEED) for of in (package, on_phone)
-        ]
-        for expected, actual in zip(*results, strict=True):
-            assert actual.keys() == expected.keys()
-            for key, value in expected.items():
-                scale = max(np.abs(value).max(), 1e-2) if value.size else 1.0
-                np.testing.assert_allclose(
-                    actual[key], value, rtol=0, atol=1e-4 * scale, err_msg=key
-                )
-        state, _ = package.finish(stage, state, results[0][0])
+        down, errors = package.broadcast(stage, state), []
+        for images, ids in zip(IMAGES, IDS, strict=True):
+            expected, actual = (
+                of.work(stage, down, memory, images, ids, SEED) for of in (package, on_phone)
+            )
+            errors.append(largest_error(actual, expected))
+        # Where an input of a ReLU is zero but for rounding, its gradient jumps, and the client's
+        # update with it: weights that differ by 1e-7 change some of FedX's SavedModel by 2e-3.
+        assert np.median(errors) <= 1e-4, errors
+        assert np.max(errors) <= 2e-2, errors
+        state, _ = package.finish(stage, state, expected[0])
 
 
 @of_dcco
