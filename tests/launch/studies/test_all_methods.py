@@ -87,15 +87,32 @@ def test_methods_differ_in_nothing_but_their_own_flags():
 
 
 def test_presets_of_cifar10_have_the_settings_of_the_comparison():
-    presets = flags_of(all_methods.cifar10_presets("cpu", None, None))
-    assert len(presets) == 3 * len(registry.ALGORITHMS)
-    # The architectures of Hetero-SSFL differ, and how the run is evaluated.
+    # How a run is evaluated differs, and so do the architectures of Hetero-SSFL.
     others = {"encoders", "personalized_clients", "norm", "label_draws", "baselines"}
     others |= {"eval_every", "checkpoint_every"}
     compared = flags_of(compared_at("cpu"))
+    folder = "--flagfile=launch/presets/cifar10"
     for method in all_methods._METHODS.values():
-        if method.name == method.algorithm:
-            flags = compared[f"{method.name}_{method.rate}"]
-            preset = presets[f"{method.algorithm}_two_classes"]
-            assert {*flags.items()} - {*preset.items()} <= {(n, flags.get(n)) for n in others}
-            assert preset.get("norm", "group") == flags["norm"]
+        if method.name != method.algorithm:
+            continue
+        preset = f"{folder}/{method.algorithm}.flags"
+        pairs = [(f"{method.name}_{method.rate}", [preset])]
+        if not method.name.startswith("dcco"):  # There, 100 clients need more flags.
+            pairs.append((f"{method.name}_100", [preset, f"{folder}/clients/dirichlet.flags"]))
+        for name, presets in pairs:
+            flags, given = compared[name], effective_flags(presets)
+            assert {*flags.items()} - {*given.items()} <= {(n, flags.get(n)) for n in others}
+            assert given.get("norm", "group") == flags["norm"]
+
+
+def test_each_preset_of_cifar10_is_measured():
+    """Here or in the comparison, with each of three divisions of the images."""
+    presets = flags_of(all_methods.cifar10_presets("cpu", None, None))
+    measured = [(flags["algorithm"], flags["num_clients"]) for flags in presets.values()]
+    assert len({*measured}) == len(measured)
+    for method in all_methods._METHODS.values():
+        if method.name == method.algorithm and method.name != "hetero_ssfl":
+            measured.append((method.name, "5"))
+            if not method.name.startswith("dcco"):
+                measured.append((method.name, "100"))
+    assert len({*measured}) == len(measured) == 3 * len(registry.ALGORITHMS)
