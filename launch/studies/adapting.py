@@ -12,7 +12,7 @@ from launch.studies.engine.study import PIXELS, UNTRAINED, At, cell, study, tabl
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.reporting.measured import Selector
 
-AS_IT_IS, SCRATCH = "(pretrained, as it is)", "DCCO from scratch"
+AS_IT_IS, SCRATCH, PRESET = "(pretrained, as it is)", "DCCO from scratch", "DCCO, its preset"
 _LOCAL = (
     "--objective=nt_xent --hparam=temperature=0.2 --hparam=local_epochs=1 --hparam=batch_size=16 "
     "--hparam=client_optimizer=adam --hparam=client_weight_decay=0 "
@@ -83,6 +83,15 @@ def adapting(at: At) -> Experiment:
         f"{_PROBE} --baselines=",
     ))  # fmt: skip
     rows = {AS_IT_IS: "dcco", **{row: row.lower() for row in _METHODS}, SCRATCH: "scratch"}
+    helping = [*_METHODS]
+    if at.data == "case_folder":  # What a user of a folder gets without further flags.
+        cells.append(cell(
+            "preset", "--flagfile=launch/presets/case_folder/pretrained_dcco.flags",
+            f"--init_from=efficientnet_lite0 {at.length()}",
+            f"{_PROBE} --baselines= --personalized_clients=0",
+        ))  # fmt: skip
+        rows[PRESET] = "preset"
+        helping.append(PRESET)
     tables, statements = {}, []
     for column in ("accuracy", "balanced accuracy"):
         selector = Selector("linear", 5 * of_data.classes, column.replace(" ", "_"))
@@ -94,7 +103,7 @@ def adapting(at: At) -> Experiment:
         statements += [
             say(shown, "helps", f"{row} improves the pretrained encoder ({column})",
                 above(row, AS_IT_IS, column))
-            for row in _METHODS
+            for row in helping
         ]  # fmt: skip
     return at.build(cells, tables, statements)
 
