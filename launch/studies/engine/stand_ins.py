@@ -1,5 +1,6 @@
 """Random images in place of an experiment's data, for a trial of few rounds of a cell."""
 
+import math
 import os
 import pathlib
 import shutil
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from launch.options.adapting import ROUND_IMAGES
 from tff_ssl.algorithms.hetero_ssfl import HeteroSSFLHyperparameters
 from tff_ssl.errors import ConfigurationError
 
@@ -86,8 +88,9 @@ def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> Sta
             images *= 2  # Classes run out before all clients have theirs.
     else:
         per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
+        clients = int(own.get("clients_per_round", math.ceil(ROUND_IMAGES / per_client)))
         # Poisson sampling and clients that are too small to take part need some more.
-        images = 2 * int(own["clients_per_round"]) * per_client
+        images = 2 * clients * per_client
     images += rad_images(own, most)
     # All images are divided among the clients: many classes would make clients large.
     classes = min(classes, max(_FEWEST_CLASSES, images // 4))
