@@ -13,7 +13,7 @@ import interval_pictures
 from markdown_tables import ROOT, table
 
 _MEASURED = ROOT / "measured"
-_DEFAULTS = "digits_defaults-cpu"
+_DEFAULTS, _COMPARISON = "digits_defaults-cpu", "all_methods-cpu"
 # Files of `measured/` that have no runs: estimates, and figures whose runs are not kept.
 _OTHERS = ("estimates-paper", "noted")
 _VERDICTS = ("holds", "does not hold", "not shown")
@@ -77,17 +77,13 @@ def below_pixels(name: str) -> list[str]:
                 if row not in baselines and mean < bound.mean
             ]
             place = f"{shown.title}, {column}" if len(shown.columns) > 1 else shown.title
-            mean = f"{100 * bound.mean:.1f} ± {100 * bound.std:.1f}"
             text = f"Below them are {', '.join(below)}." if below else "Nothing is below them."
-            lines.append(f"- {place}: raw pixels have {mean}. {text}")
+            lines.append(f"- {place}: raw pixels have {_mean(bound)}. {text}")
     return ["", *lines, ""]
 
 
 def paired(name: str, row: str) -> list[str]:
     """Differences of the first table's rows from one of them, paired by seed, with intervals."""
-    from tff_ssl.reporting import verdicts
-    from tff_ssl.reporting.experiment import Contrast
-
     experiment, all_values = read(name)
     shown = experiment.tables[0]
     values = all_values[shown.title]
@@ -100,19 +96,27 @@ def paired(name: str, row: str) -> list[str]:
     for column in shown.columns:
         sides: dict[str, list[str]] = {"above": [], "below": []}
         for cells, other in zip(grid[1:], others, strict=True):
-            contrast = Contrast({(other, column): 1, (row, column): -1})
-            found = verdicts.estimate(contrast, shown, values)
-            if found is None:
-                cells.append("not measured")
-                continue
-            low, high = found.interval()
-            cells.append(f"{100 * found.mean:.1f} ({100 * low:.1f} to {100 * high:.1f})")
-            if low > 0 or high < 0:
-                sides["above" if low > 0 else "below"].append(other)
+            text, side = _difference(shown, values, other, row, column)
+            cells.append(text)
+            if side:
+                sides[side].append(other)
         for side, found_rows in sides.items():
             names = "; ".join(found_rows) or "none"
             lines.append(f"- {column}, the whole interval is {side} {row}: {names}.")
     return [*table(grid), *lines, ""]
+
+
+def _difference(shown, values, other: str, row: str, column: str) -> tuple[str, str]:
+    """How far a row is above another one, and the side on which the whole interval is, or ""."""
+    from tff_ssl.reporting import verdicts
+    from tff_ssl.reporting.experiment import Contrast
+
+    found = verdicts.estimate(Contrast({(other, column): 1, (row, column): -1}), shown, values)
+    if found is None:
+        return "not measured", ""
+    low, high = found.interval()
+    text = f"{100 * found.mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    return text, "above" if low > 0 else "below" if high < 0 else ""
 
 
 def comparison(shown, values, further=None) -> list[list[str]]:
@@ -280,7 +284,7 @@ def published(name: str, tables: list[int] | None = None) -> list[str]:
 
 
 def default_run(name: str) -> list[str]:
-    """The figures of an algorithm's default run on the digits."""
+    """The figures of an algorithm's default run on the digits, and those of the comparison."""
     return [
         "The default run on the digits: test accuracy of a linear probe in percent, mean and "
         "deviation over 3 seeds, beside the untrained encoder of the same runs, and raw pixels.",
@@ -288,13 +292,51 @@ def default_run(name: str) -> list[str]:
         _below(name),
         _traffic(name),
         "",
+        *_compared(name),
     ]
+
+
+def _compared(name: str) -> list[str]:
+    """The figures of an algorithm in the comparison of all methods, beside those of FedAvg."""
+    experiment, all_values = read(_COMPARISON)
+    shown = experiment.tables[0]
+    values = all_values[shown.title]
+    # The last cell of a row is no choice of several ones.
+    flags = {cell.name: cell.flags for cell in experiment.cells}
+    rows = [
+        row for row, cells in shown.rows.items()
+        if f"--algorithm={name}" in flags.get(cells[-1], ())
+        and not shown.selectors.get(row, shown.selector).baseline
+    ]  # fmt: skip
+    if not rows:
+        return []
+    grid = [["in percent", *shown.columns]]
+    for row in rows:
+        grid.append([row, *(_mean(values[row, column]) for column in shown.columns)])
+        if row != "FedAvg":
+            differences = [
+                _difference(shown, values, row, "FedAvg", column)[0] for column in shown.columns
+            ]
+            grid.append(["points above FedAvg (95 % interval)", *differences])
+    pixels = bounds(_COMPARISON, shown)
+    grid.append(["raw pixels", *(_mean(pixels[column]) for column in shown.columns)])
+    return [
+        "In the [comparison of all methods](../comparison.md) on CIFAR-10, over 3 seeds, a linear "
+        "probe with 5,000 labels has:",
+        *table(grid),
+    ]
+
+
+def _mean(value) -> str:
+    if not value.seeds:
+        return "not measured"
+    return f"{100 * value.mean:.1f} \u00b1 {100 * value.std:.1f}"
 
 
 def _pixel_row() -> list[str]:
     experiment, _ = read(_DEFAULTS)
     found = [one for shown in experiment.tables for one in bounds(_DEFAULTS, shown).values()]
-    one, five = (f"{100 * value.mean:.1f} \u00b1 {100 * value.std:.1f}" for value in found)
+    one, five = map(_mean, found)
     return ["raw pixels", one, "", five, ""]
 
 

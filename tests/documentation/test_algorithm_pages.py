@@ -166,6 +166,29 @@ def test_methods_stand_beside_one_of_them_with_intervals_by_seed(monkeypatch):
     assert "- a, the whole interval is below other: third." in text
 
 
+@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+def test_a_page_has_the_algorithms_figures_of_the_comparison(name):
+    import experiments
+
+    page = experiments.default_run(name)
+    compared = {
+        line for text in (experiments.measured, lambda file: experiments.paired(file, "FedAvg"))
+        for line in text("all_methods-cpu")
+    }  # fmt: skip
+    _, _, there = "\n".join(page).partition("comparison of all methods")
+    assert bool(there) == (registry.ALGORITHMS[name].kind.kind != "decentralized")
+    row = ""
+    lines = [line for line in there.splitlines() if line.startswith("|")]
+    for line in lines[2:]:
+        _, first, rest = line.split("|", 2)
+        if first.startswith(" points above"):
+            assert f"|{row}|{rest}" in compared
+        elif first != " raw pixels ":
+            row = first
+            assert line in compared
+    assert bool(row) == bool(there)
+
+
 @pytest.mark.slow
 def test_the_gallery_has_every_claim_of_every_experiment(tmp_path, monkeypatch):
     import experiments
