@@ -8,7 +8,8 @@
 - `{paired} all_methods-cpu FedAvg`: an experiment's methods less one of them, with intervals;
 - `{report-picture} all_methods-cpu 1`: `picture_1.png` of an experiment's report, with the text
   `:alt:`;
-- `{default-run} fedu`, `{default-runs}`: the default runs on the digits, of one algorithm or all;
+- `{default-run} fedu`: an algorithm's default run on the digits, and its row of the comparison;
+- `{default-runs}`: the default runs of all algorithms on the digits;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
 - `{claim-counts}`: the claims by verdict;
