@@ -115,8 +115,10 @@ def _difference(shown, values, other: str, row: str, column: str) -> tuple[str, 
     if found is None:
         return "not measured", ""
     low, high = found.interval()
-    text = f"{100 * found.mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-    return text, "above" if low > 0 else "below" if high < 0 else ""
+    # Without the sign of numbers that are rounded to zero.
+    mean, start, end = (round(100 * number, 1) + 0.0 for number in (found.mean, low, high))
+    side = "above" if low > 0 else "below" if high < 0 else ""
+    return f"{mean:.1f} ({start:.1f} to {end:.1f})", side
 
 
 def comparison(shown, values, further=None) -> list[list[str]]:
