@@ -66,7 +66,8 @@ def test_encoders_are_assigned_in_equal_shares_in_random_order():
 @pytest.mark.slow
 def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     flags = [
-        "--algorithm=hetero_ssfl", "--rounds=2", "--encoders=vit_micro,tiny", "--rad_size=60",
+        "--algorithm=hetero_ssfl", "--partition=skew", "--beta=0", "--rounds=2",
+        "--encoders=vit_micro,tiny", "--rad_size=60",
         "--clients_per_round=3", "--personalized_clients=3", "--data_fraction=0.2",
         "--projector=32,16", "--predictor=32,16", "--hparam=local_epochs=1",
         "--hparam=rad_batch_size=20", "--label_draws=1", "--labels_per_class=1", "--eval_every=0",
