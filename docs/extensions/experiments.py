@@ -70,11 +70,11 @@ def below_pixels(name: str) -> list[str]:
     for shown in experiment.tables:
         baselines = {row: one.baseline for row, one in shown.selectors.items() if one.baseline}
         for column, bound in bounds(name, shown).items():
-            found = {row: values[shown.title][row, column].mean for row in shown.rows}
+            found = {row: values[shown.title].get((row, column)) for row in shown.rows}
             below = [
-                f"{row} ({100 * mean:.1f})"
-                for row, mean in found.items()
-                if row not in baselines and mean < bound.mean
+                f"{row} ({100 * value.mean:.1f})"
+                for row, value in found.items()
+                if value and row not in baselines and value.mean < bound.mean
             ]
             place = f"{shown.title}, {column}" if len(shown.columns) > 1 else shown.title
             text = f"Below them are {', '.join(below)}." if below else "Nothing is below them."
