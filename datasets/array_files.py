@@ -136,6 +136,8 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DatasetError(f"data_dir: {path} does not exist") from error
+    except IsADirectoryError as error:
+        raise DatasetError(f"data_dir: {path} is a folder: name the .npz file itself") from error
     except KeyError as error:
         raise DatasetError(f"{path} has no {error.args[0]}") from error
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

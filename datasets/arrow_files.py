@@ -141,8 +141,9 @@ def _saved_files(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
             for file in json.loads((root / name / "state.json").read_text())["_data_files"]
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = "it has no state.json" if isinstance(error, FileNotFoundError) else error
         raise DatasetError(
-            f"data_dir: {root} is not a folder that save_to_disk wrote: {error}"
+            f"data_dir: {root} is not a folder that save_to_disk wrote: {reason}"
         ) from error
 
 

@@ -6,6 +6,7 @@ They use what the scripts use: the same options and default presets, rounds and 
 import dataclasses
 import difflib
 import functools
+import inspect
 import pathlib
 import shutil
 import tempfile
@@ -14,12 +15,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets import catalog
 from datasets import partition as partitions
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
-from launch.options import command_line, encoders, hyperparameters, presets, settings
+from launch.options import (
+    command_line,
+    encoders,
+    hyperparameters,
+    known_names,
+    presets,
+    settings,
+)  # fmt: skip
 from launch.options.run_config import EvaluationConfig, RunConfig
 from launch.probes import probing
 from launch.runs import federated, runtimes, training
@@ -29,6 +38,7 @@ from tff_ssl.deployment.encoder import Encoder, check_values, load_encoder
 from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import features, linear_probe
 from tff_ssl.kinds.protocol import PlannedRun
+from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import EncoderNetwork
 from tff_ssl.reporting import checked_files
 
@@ -74,7 +84,7 @@ class Run:
 def train(
     clients: Mapping[str, Any] | Sequence[Any] | tff.simulation.datasets.ClientData,
     algorithm: str = "dcco",
-    encoder: str | EncoderNetwork | None = None,
+    encoder: str | EncoderNetwork | tf.keras.Model | None = None,
     rounds: int | None = None,
     *,
     seed: int = 0,
@@ -94,8 +104,8 @@ def train(
         elements have an `image`. Whole numbers are from 0 to 255, floating-point numbers from 0
         to 1. A pair (images, labels) has class labels, which only supervised objectives read.
       algorithm: Name of the algorithm, or `package.module:ENTRY`.
-      encoder: Name of an encoder as for `--encoder`, or one of `tff_ssl.models.from_keras`. None
-        for that of `init_from`, or tiny.
+      encoder: Name of an encoder as for `--encoder`, a Keras model, or one of
+        `tff_ssl.models.from_keras`. None for that of `init_from`, or tiny.
       rounds: Number of rounds; None for the default preset's.
       seed: Seed of all randomness.
       folder: Folder for checkpoints and results. A run that was stopped there continues. None for a
@@ -109,6 +119,8 @@ def train(
       DatasetError: If the images are none.
     """
     dataset = _dataset(clients)
+    if isinstance(encoder, tf.keras.Model):
+        encoder = from_keras(encoder)
     if encoder is not None and not isinstance(encoder, str):
         encoder = encoders.register(encoder)
     if encoder is None and "init_from" not in options:
@@ -211,6 +223,8 @@ def embed(
 ) -> npt.NDArray[np.float32]:
     """The features of images, float32 [n, features].
 
+    Images of another height or width than `encoder.image_shape` are resized.
+
     >>> tff_ssl.embed(tff_ssl.load_encoder("my_run"), images).shape
     (240, 64)
     """
@@ -233,7 +247,15 @@ def partition(
       seed: Seed of the partition.
       settings: Settings of `datasets.partition.make`, such as `alpha`.
     """
-    array = np.asarray(labels).astype(np.int32)
+    given = np.asarray(labels)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ConfigurationError("labels must be whole numbers [n]")
+    array = given.astype(np.int32)
+    known = list(inspect.signature(partitions.make).parameters)[3:]
+    if unknown := [setting for setting in settings if setting not in known]:
+        raise ConfigurationError(
+            f"{unknown[0]} is no setting of a partition; {', '.join(known)} are"
+        )
     split = Split(np.zeros([len(array), 1, 1, 1], np.uint8), array, np.arange(len(array)))
     return list(partitions.make(name, split, seed, **settings))
 
@@ -316,6 +338,8 @@ def _config(
 
     The default preset is that of a folder of images.
     """
+    if near := known_names.nearest("algorithm", algorithm):
+        raise ConfigurationError(f"algorithm={algorithm!r}: did you mean {near!r}?")
     preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
     known = settings.settings(RunConfig, "pretrain")
     own = hyperparameters.names(registry.find(algorithm, None).hyperparameters)

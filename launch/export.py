@@ -158,6 +158,8 @@ def main(config: ExportConfig) -> None:
         converted = _convert(stored, dataset.train.images, new, config)
         results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
+        if "release" in config.format:
+            _write_card(new / "release", folder_of_run, stored, results[0]["probe"], config)
         with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
             try:
                 shutil.copytree(new, scratch, dirs_exist_ok=True)
@@ -248,7 +250,6 @@ def _convert(
     """Writes the encoder in all formats; returns itself and the results by name."""
     import tensorflow as tf
 
-    from launch.pages import model_card, run_files
     from tff_ssl.deployment import encoder, export, saved_model
 
     module = saved_model.EncoderModule(*stored)
@@ -270,11 +271,21 @@ def _convert(
     if "release" in config.format:
         path = output / "release"
         saved_model.save_encoder(path / "encoder", *stored)
-        run = run_files.read(run_folder.run_of(pathlib.Path(str(config.run))))
-        card = model_card.text(run, stored, str(config.licence), config.intended_use)
-        whole_files.write(path / model_card.FILE_NAME, card)
         converted["release"] = Converted(path, encoder.load_encoder(path))
     return converted
+
+
+def _write_card(
+    path: pathlib.Path, folder: pathlib.Path, stored, probes: list[dict], config: ExportConfig
+) -> None:
+    """Writes the card of a run's encoder, with the export's own figures if the run has none."""
+    from launch.pages import model_card, run_files
+
+    run = run_files.read(folder)
+    if not run.results:
+        run = run._replace(results=[{**probe, "baselines": {}} for probe in probes])
+    card = model_card.text(run, stored, str(config.licence), config.intended_use)
+    whole_files.write(path / model_card.FILE_NAME, card)
 
 
 def _measure(

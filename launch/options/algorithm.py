@@ -40,7 +40,8 @@ def choose(config: RunConfig) -> Chosen:
     """Finds the algorithm and its hyperparameters."""
     name, alignment_encoder = config.algorithm.algorithm, config.model.alignment_encoder
     entry = registry.find(name, config.algorithm.objective)
-    objective = config.algorithm.objective or entry.objectives[0]
+    own = defaults.objective_of(entry, config.model.encoder, config.model.init_from)
+    objective = config.algorithm.objective or own
     config = defaults.resolve(settings.replace(config, objective=objective), objective)
     config = pretrained.resolve(config)
     _check_needs(entry.kind.needs, config)

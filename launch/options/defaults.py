@@ -45,6 +45,21 @@ def views(dataset: str, objective: str | None) -> str:
     return {"supervised": "flip", "mae": "crop_flip"}.get(objective or "", "byol_no_blur")
 
 
+def objective_of(entry: Any, encoder: str, init_from: str | None) -> str:
+    """The objective of an algorithm's registry entry if `--objective` is not given.
+
+    It is the first one of the algorithm, or nt_xent if that is a masked autoencoder and the encoder
+    is no vision transformer.
+    """
+    # Imported here, because it takes seconds.
+    from tff_ssl.models.vit import VITS
+
+    first = entry.objectives[0]
+    # The encoder of a run is known only when its weights are read.
+    may_have_decoder = encoder in VITS or init_from not in (None, "efficientnet_lite0", "imagenet")
+    return first if first != "mae" or may_have_decoder else "nt_xent"
+
+
 def shown(config: Settings) -> dict[str, str]:
     """The values, for help texts, of flags whose defaults depend on other flags, by name."""
     values = settings.flat(config)
@@ -54,7 +69,8 @@ def shown(config: Settings) -> dict[str, str]:
         # Imported here, because it takes seconds.
         from tff_ssl.algorithms import registry
 
-        objective = found["objective"] = registry.find(values["algorithm"], None).objectives[0]
+        entry = registry.find(values["algorithm"], None)
+        objective = found["objective"] = objective_of(entry, values["encoder"], values["init_from"])
     resolved = settings.flat(resolve(config, objective))
     for name in ("partition", "views", "view_size"):
         if resolved.get(name):

@@ -4,12 +4,13 @@ import difflib
 import functools
 import importlib
 import itertools
+import pathlib
 from typing import Any
 
 import tensorflow as tf
 
 from tff_ssl import named_code
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import ENCODERS, EncoderNetwork
 from tff_ssl.models.keras_encoder import BatchNorm
@@ -67,26 +68,33 @@ def _build(name: str, norm: str, seed: int, init_from: str | None) -> EncoderNet
         return network
     module_name, _, function = name.rpartition(":")
     try:
-        built = getattr(importlib.import_module(module_name), function)()
+        build = getattr(importlib.import_module(module_name), function)
     except ImportError as error:
         raise ConfigurationError(f"--encoder={name}: {error}") from error
     except AttributeError as error:
         raise ConfigurationError(
             f"--encoder={name}: module {module_name} has no function {function}"
         ) from error
+    try:
+        built = build()
+    except TypeError as error:
+        raise ConfigurationError(
+            f"--encoder={name} must be a function without arguments: {error}"
+        ) from error
     if isinstance(built, tf.keras.Model):
         if init_from:
             _load(built, init_from)
-        return from_keras(built, batch_norm)
+        with naming(f"--encoder={name}"):
+            return from_keras(built, batch_norm)
     if not all(hasattr(built, member) for member in ("specs", "init", "apply", "features")):
         raise ConfigurationError(
-            f"--encoder={name} returns a {type(built).__name__}, and neither a Keras model nor an "
-            "encoder with the methods specs, features, init and apply"
+            f"--encoder={name} returns an object of {type(built).__name__}, and neither a Keras "
+            "model nor an encoder with the methods specs, features, init and apply"
         )
     if init_from:
         raise ConfigurationError(
-            f"--init_from={init_from} is for a Keras model, and --encoder={name} returns a "
-            f"{type(built).__name__}"
+            f"--init_from={init_from} is for a Keras model, and --encoder={name} returns an "
+            f"object of {type(built).__name__}"
         )
     return built
 
@@ -124,6 +132,8 @@ def _application(constructor: Any, init_from: str | None) -> tf.keras.Model:
 
 def _load(model: tf.keras.Model, path: str) -> None:
     """Loads a file of weights into a Keras model."""
+    if not pathlib.Path(path).exists() and not pathlib.Path(f"{path}.index").exists():
+        raise ConfigurationError(f"--init_from={path}: there is no such file")
     try:
         model.load_weights(path)
     except (OSError, ValueError, LookupError) as error:

@@ -7,7 +7,7 @@ from datasets.image_dataset import ImageDataset
 from launch.options import encoders
 from launch.options.image_config import ModelConfig
 from tff_ssl.errors import ConfigurationError, naming
-from tff_ssl.models import pure_graphs
+from tff_ssl.models import pure_graphs, vit
 from tff_ssl.models.dual_encoder import DualEncoder, EncoderNetwork
 from tff_ssl.models.two_towers import Model, TwoTowers
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -17,6 +17,9 @@ from tff_ssl.views.policies import POLICIES
 
 # Names in Linux's lists of the features of x86 and ARM CPUs.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+# Flags whose settings the model checks.
+_WORDS = ("encoder", "projector", "predictor", "xla", "precision")
 
 
 def view_policy(model: ModelConfig) -> str:
@@ -73,10 +76,13 @@ def build_model(
     network = encoders.find(encoder or config.encoder, config.norm, seed)
     if not isinstance(network, str):
         _check_own(network, shape)
-    with naming(
-        f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm, "
-        "--projector_output_batch_norm, --view_size or --xla"
-    ):
+    if needs.decoder and (not isinstance(network, str) or network not in vit.VITS):
+        raise ConfigurationError(
+            f"--objective={objective} needs a vision transformer, and "
+            f"--encoder={encoder or config.encoder} is none: choose one of {', '.join(vit.VITS)}, "
+            "or another objective, such as nt_xent"
+        )
+    try:
         model = DualEncoder(
             network,
             shape,
@@ -89,6 +95,12 @@ def build_model(
             precision=config.precision,
             xla=xla,
         )
+    except ValueError as error:
+        # The flags of what the message speaks of.
+        named = [f"--{word}" for word in _WORDS if word in str(error).lower()]
+        named += ["--view_size"] * (f"{size}x{size}" in str(error))
+        raise ConfigurationError(f"{', '.join(named)}: {error}" if named else str(error)) from error
+    with naming(f"--towers={config.towers}"):
         return model if config.towers == "one" else TwoTowers(model, config.towers)
 
 
@@ -97,7 +109,9 @@ def _check_own(network: EncoderNetwork, image_shape: tuple[int, int, int]) -> No
     try:
         pure_graphs.check_operations(pure_graphs.of_inference(network, image_shape).graph_def)
     except ValueError as error:
-        named = "" if network.name in str(error) else f"encoder {network.name}: "
+        named = (
+            "" if network.name.removeprefix("keras:") in str(error) else f"encoder {network.name}: "
+        )
         raise ConfigurationError(f"{named}{error}") from error
 
 

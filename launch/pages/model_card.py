@@ -25,6 +25,8 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
     results = [result for result in run.results if "evaluated_clients" not in result]
     names = sorted((_SHOWN | set(config["given"])) - _HIDDEN)
     shown = {name: flags[name] for name in names if flags.get(name) is not None}
+    if run.rounds_done and run.rounds_done < int(flags["rounds"]):
+        shown["rounds"] = f"{run.rounds_done} of {flags['rounds']}, where the run was stopped"
     training = [f"{name}: {run_text.value_text(value)}" for name, value in shown.items()]
     counts = {name: run.first(name) for name in ("clients", "train_images")}
     training += [f"{name}: {count}" for name, count in counts.items() if count is not None]
@@ -33,7 +35,8 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
     is_private = math.isfinite(epsilon) or flags.get("dp_noise_multiplier")
     limits = [
         f"The weights are of one run, with seed {flags['seed']}.",
-        "The figures are for the images and labels above, and may not hold for others.",
+        *["The figures are for the images and labels above, and may not hold for others."]
+        * bool(results),
         "Bias, robustness and differences between groups of people have not been examined.",
         "Clients were simulated: no devices took part.",
         f"Training was {'' if is_private else 'not '}differentially private"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from launch.outputs import run_folder
 from launch.outputs.commands import module
 from launch.pages import charts
 from launch.pages.run_files import RunFiles
@@ -147,12 +148,15 @@ def commands(run: RunFiles) -> list[tuple[str, str]]:
     if run.rounds_done >= rounds:
         more = f"Continue training, e.g. to {2 * rounds} rounds."
         texts = {more: [*resume, f"--rounds={2 * rounds}"]}
+    if not run_folder.is_stopped(run.folder):
+        texts |= {
+            "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
+            "semi_supervised, scratch and transfer.":
+                ["launch.evaluate", f"--run={folder}", "--protocol=knn"],
+            "Update this page with the results of such evaluations.":
+                ["launch.visualize", f"--run={folder}"],
+        }  # fmt: skip
     texts |= {
-        "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
-        "semi_supervised, scratch and transfer.":
-            ["launch.evaluate", f"--run={folder}", "--protocol=knn"],
-        "Update this page with the results of such evaluations.":
-            ["launch.visualize", f"--run={folder}"],
         "Compare the run with another one.":
             ["launch.visualize", f"--compare={folder},OTHER_RUN"],
         "Convert the encoder for devices; other formats are keras and onnx.":

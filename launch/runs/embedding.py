@@ -78,9 +78,7 @@ def _load_encoder(run: str) -> Encoder:
     try:
         return encoder.load_encoder(run)
     except ConfigurationError as error:
-        is_stopped = any(pathlib.Path(run).glob("checkpoints/*"))
-        advice = "; launch.export writes the one of a stopped run to RUN/export" * is_stopped
-        raise ConfigurationError(f"--run: {error}{advice}") from error
+        raise ConfigurationError(f"--run: {error}") from error
 
 
 def _check_channels(loaded: Encoder, found: Listing, run: str) -> None:

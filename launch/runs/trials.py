@@ -37,7 +37,9 @@ class Trial(NamedTuple):
 
     def folder(self, root: pathlib.Path) -> pathlib.Path:
         """The folder of the trial's runs, which are in its `seed_N`."""
-        names = (self.algorithm.replace(":", "."), self.setting.replace("/", "_"))
+        # Without commas, which separate the folders of `visualize --compare`.
+        setting = self.setting.replace("/", "_").replace(",", "+")
+        names = (self.algorithm.replace(":", "."), setting)
         return root.joinpath(*names)
 
 

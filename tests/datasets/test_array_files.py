@@ -121,7 +121,7 @@ def test_mistakes_name_the_array_and_the_image(tmp_path, arrays, words):
 def test_missing_and_broken_files(tmp_path):
     assert "--data_dir is needed for --dataset=npz" in error_message("npz", None)
     assert "a.npz does not exist" in error_message("npz", tmp_path / "a.npz")
-    assert "cannot be read" in error_message("npz", tmp_path)
+    assert "is a folder: name the .npz file itself" in error_message("npz", tmp_path)
     path = save(tmp_path, images=pixels(20, 30, 30))
     path.write_bytes(path.read_bytes()[:5000])
     assert f"{path} cannot be read" in error_message("npz", path)

@@ -51,6 +51,57 @@ def test_a_program_with_an_own_model(tmp_path):
     assert len(loaded.metrics) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "batch_norm"),
+    [("fedbn", "local"), ("fedbn", "global"), ("gossip", "local"), ("dfedavg", "local")],
+)
+def test_clients_keep_the_batch_norms_of_an_own_model(algorithm, batch_norm):
+    # Keras chooses other operations if it is first called inside the graph of a computation.
+    layers = [
+        tf.keras.layers.Conv2D(16, 3, input_shape=(16, 16, 3)),
+        tf.keras.layers.BatchNormalization(),
+        tf.keras.layers.GlobalAveragePooling2D(),
+    ]
+    encoder = tff_ssl.models.from_keras(tf.keras.Sequential(layers), batch_norm)
+    kept = {} if algorithm == "fedbn" else {"batch_norm": "local"}
+    run = tff_ssl.train(
+        CLIENTS, algorithm, encoder, 2, runtime="in_process", views="flip", projector=(32, 16),
+        objective="nt_xent", client_learning_rate=0.01, **kept,
+    )  # fmt: skip
+    assert np.isfinite([row["loss"] for row in run.metrics]).all()
+    changed = run.encoder(CLIENTS["c0"]) - tff_ssl.embed(
+        lambda x: encoder.apply(encoder.init((16, 16, 3), 0), x / 127.5 - 1, False)[0].numpy(),
+        CLIENTS["c0"].astype(np.float32),
+    )
+    assert np.abs(changed).max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["gossip", "denav"])
+def test_algorithms_without_a_server_train_without_options(algorithm):
+    model = tf.keras.Sequential([
+        tf.keras.layers.Conv2D(16, 3, input_shape=(16, 16, 3)),
+        tf.keras.layers.GlobalAveragePooling2D(),
+    ])  # fmt: skip
+    run = tff_ssl.train(CLIENTS, algorithm, model, 1, runtime="in_process", views="flip")
+    assert np.isfinite(run.metrics[0]["loss"])
+
+
+def test_mistakes_in_a_program():
+    for options, message in (
+        ({"algorithm": "fedAvg"}, "did you mean 'fedavg'"),
+        ({"objective": "mae"}, "needs a vision transformer, and --encoder=tiny is none"),
+        ({"projector": (3, 8)}, "^--encoder, --projector, --predictor: hidden widths"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            tff_ssl.train(CLIENTS, **({"algorithm": "fedavg", "rounds": 1} | options))
+    with pytest.raises(ConfigurationError, match="clients is no setting of a partition; alpha"):
+        tff_ssl.partition([0, 1], clients=3)
+    with pytest.raises(ConfigurationError, match="labels must be whole numbers"):
+        tff_ssl.partition([0.5, 1.0])
+
+
 def flags_of(cls, script, *flags):
     return command_line.parse(cls, script, [script, *flags])[0]
 

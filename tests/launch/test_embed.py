@@ -167,7 +167,7 @@ def test_mistakes_are_one_line_and_leave_no_files(project_root, run, grey_run, t
     mistakes = (
         ("--run is missing", [data]),
         ("--run: /nonexistent holds no encoder", [data, "--run=/nonexistent"]),
-        ("launch.export writes the one of a stopped run", [data, f"--run={stopped}"]),
+        ("its run was stopped: continue it with --resume", [data, f"--run={stopped}"]),
         ("its encoder takes images of 8x8x1", [data, f"--run={grey_run}"]),
         ("--data_dir is missing", [f"--run={run}"]),
         ("data_dir: /nonexistent is not a folder", [f"--run={run}", "--data_dir=/nonexistent"]),

@@ -1,6 +1,7 @@
 """`launch.sweep`: its trials, the choice on training images, and a sweep that continues."""
 
 import csv
+import pathlib
 import re
 import subprocess
 import sys
@@ -132,6 +133,9 @@ def test_a_hyperparameter_applies_to_the_algorithms_that_have_it():
     assert settings[:2] == ["mu=0.1,local_epochs=1", "mu=0.1,local_epochs=2"]
     assert len(settings) == 4
     assert Trial("fedavg", ()).setting == "default"
+    # `visualize --compare` has commas between folders.
+    folder = Trial("fedprox", (("mu", "0.1"), ("local_epochs", "1"))).folder(pathlib.Path("out"))
+    assert folder == pathlib.Path("out/fedprox/mu=0.1+local_epochs=1")
 
 
 def test_random_trials_are_a_part_of_the_grid_and_grow_with_their_number():

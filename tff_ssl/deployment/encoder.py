@@ -129,6 +129,9 @@ def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     if path.is_file():
         return Encoder(encoder_weights.read(path))
     raise ConfigurationError(
-        f"{path} holds no encoder: name the folder of a run or of its encoder/, with a "
-        f"{encoder_weights.FILE_NAME}"
+        f"{path} holds no encoder"
+        + (
+            encoder_weights.advice(path)
+            or ": name the folder of a run or of its encoder/, with a " + encoder_weights.FILE_NAME
+        )
     )

@@ -64,6 +64,17 @@ class StoredEncoder(NamedTuple):
     view_size: int | None
 
 
+def advice(folder: pathlib.Path) -> str:
+    """The end of a message that a folder has no encoder; empty unless it is of a stopped run."""
+    run = folder.parent if folder.name == "encoder" else folder
+    if not (run / "checkpoints").is_dir():
+        return ""
+    return (
+        "; its run was stopped: continue it with --resume, or write the encoder of its last "
+        "checkpoint with launch.export"
+    )
+
+
 def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
     """Writes an encoder.
 

@@ -143,7 +143,9 @@ def load_encoder(path: str | os.PathLike[str], run_graph: bool = False) -> Loade
         stored = encoder_weights.read(path)
         return LoadedEncoder(EncoderModule(*stored), stored.image_shape)
     if not (path / "saved_model.pb").exists():
-        raise ConfigurationError(f"{path} holds no encoder that `pretrain` wrote")
+        raise ConfigurationError(
+            f"{path} holds no encoder that `pretrain` wrote{encoder_weights.advice(path)}"
+        )
     if not run_graph:
         raise ConfigurationError(
             f"{path} holds a SavedModel without {encoder_weights.FILE_NAME}; a SavedModel is a "

@@ -178,7 +178,8 @@ class GraphNetwork:
     def _trace(self, image_shape: tuple[int, ...], training: bool) -> PureGraph:
         key = (tuple(image_shape), training)
         if key not in self._traces:
-            with tf.init_scope():
+            # Inside the graph of a computation, Keras would choose the operations of TensorFlow 1.
+            with tf.__internal__.eager_context.eager_mode():
                 self._traces[key] = self._trace_anew(*key)
         return self._traces[key]
 
@@ -203,6 +204,8 @@ def check_shape(name: str, expected: Sequence[int | None], given: Sequence[int])
     ):
         return
     message = f"encoder {name} takes images of {tuple(expected)}, not {tuple(given)}"
+    if (expected[-1], given[-1]) == (3, 1):
+        message += ": it needs RGB images, and these are grey"
     side, *others = expected
     if others == [side, given[-1]]:
         message += f": add --view_size={side}"

@@ -69,9 +69,12 @@ def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line():
     assert "otherwise" not in explanation(text, "--seed=0")
 
 
-def test_other_data_sets_have_other_defaults():
+def test_other_data_sets_and_encoders_have_other_defaults():
+    shown = headings(text_of("--dataset=cifar10", "--algorithm=denav", "--encoder=vit_micro"))
+    for heading in ("--views=crop_flip", "--objective=mae", "--per_case=false"):
+        assert heading in shown
     shown = headings(text_of("--dataset=cifar10", "--algorithm=denav"))
-    for heading in ("--rounds=400", "--views=crop_flip", "--objective=mae", "--per_case=false"):
+    for heading in ("--rounds=400", "--views=byol_no_blur", "--objective=nt_xent"):
         assert heading in shown
     shown = headings(text_of("--dataset=case_folder"))
     assert "--partition=per_case" in shown

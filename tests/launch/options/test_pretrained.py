@@ -64,7 +64,10 @@ def test_a_run_starts_from_another_one(run, dataset, capsys, part):
         (["--init_from=imagenet"], "add --encoder=keras:NAME"),
         (["--init_from=weights.h5"], "add --encoder=keras:NAME"),
         (["--init_from=imagenet", "--encoder={own}"], "add --encoder=keras:NAME"),
-        (["--init_from=missing.h5", "--encoder={own}"], "--init_from=missing.h5: .*missing.h5"),
+        (
+            ["--init_from=missing.h5", "--encoder={own}"],
+            "missing.h5: there is no such file",
+        ),
         (
             ["--init_from=missing.h5", "--encoder={own}", "--freeze=1"],
             "set layer.trainable = False",
@@ -137,7 +140,7 @@ def test_a_run_from_another_run_has_its_views(tmp_path, capsys):
 def test_weights_for_other_images(run):
     split = Split(np.zeros([4, 16, 16, 1], np.uint8), np.arange(4, dtype=np.int32), np.arange(4))
     grey = ImageDataset("toy", split, split, tuple("abcd"))
-    with pytest.raises(ConfigurationError, match=r"stem/kernel is \[3, 3, 3, 16\], and \[3, 3, 1"):
+    with pytest.raises(ConfigurationError, match="for RGB images, and these have 1 channel"):
         started(grey, f"--init_from={run[0]}")
 
 
@@ -353,7 +356,7 @@ def test_random_weights_of_keras_applications_are_those_of_the_seed(dataset, tmp
         ("keras:ResNet5", r"did you mean ResNet50\?"),
         ("no_such_module:build", "No module named"),
         ("tests.launch.configs:build", "has no function build"),
-        ("tests.launch.configs:run", "returns a RunConfig"),
+        ("tests.launch.configs:run", "returns an object of RunConfig"),
     ],
 )
 def test_unknown_encoders(name, words):

@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import re
+import types
 
 import numpy as np
 import pytest
 
 from launch.outputs import partition_record
 from launch.outputs.commands import module
-from launch.pages import run_files, run_page, run_text
+from launch.pages import model_card, run_files, run_page, run_text
 from tests import browser
 from tests.launch.pages import run_folders
 from tests.launch.pages.run_folders import CLASSES, entry, write_run
@@ -91,6 +92,18 @@ def test_commands_continue_the_run(tmp_path):
     stopped = run_files.read(write_run(tmp_path / "stopped", [], rounds=9, script="centralized"))
     resume = module("launch.centralized", "--resume", f"--output_dir={tmp_path}/stopped")
     assert run_text.commands(stopped)[0] == ("Continue the run where it stopped.", resume)
+    (tmp_path / "stopped" / "checkpoints").mkdir()
+    (tmp_path / "stopped" / "checkpoints" / "round_4.npz").touch()
+    assert not any("launch.evaluate" in command for _, command in run_text.commands(stopped))
+
+
+def test_the_card_of_a_run_that_was_stopped_has_its_rounds(tmp_path):
+    run = run_files.read(write_run(tmp_path / "run", [], rounds=9))
+    stored = types.SimpleNamespace(image_shape=(8, 8, 1), model=types.SimpleNamespace(features=64))
+    card = model_card.text(run, stored, "MIT", "Tests.")
+    assert "- rounds: 4 of 9, where the run was stopped\n" in card
+    assert "The encoder has not been evaluated." in card
+    assert "The figures are" not in card
 
 
 def test_a_run_that_was_stopped_has_a_page(tmp_path):
