@@ -316,8 +316,8 @@ CLAIMS = (
           "without each term; CIFAR-10: 90.96, random 90.28, without volume 88.54.",
           f"{SMALL} 30 steps of 40 epochs.", "denav_table4-cpu", "tuned",
           (*_FORMULAS, SCRATCH), _ACCURACY,
-          "Data volume matters most. Without selection history the mean is 0.2 points higher, which "
-          "is not shown to be a difference.",
+          "Data volume matters most. Without selection history the mean is 0.2 points higher; that "
+          "this is a difference is not shown.",
           Trial(f"The same. {FROZEN} on CIFAR-10.", "denav_table4-cpu", "probed",
                 (*_FORMULAS, UNTRAINED), _ACCURACY,
                 "It is above itself without volume. That it is above a random route is not shown "
