@@ -134,6 +134,15 @@ def test_the_legend_names_rows_that_the_last_panel_lacks(figures):
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
 
 
+def test_the_legend_of_many_methods_is_within_the_figure(figures):
+    many = {f"method {k}": STYLES["a"] for k in range(30)}
+    pictures.draw_curves({"": [(name, [(1, 0.5), (2, 0.6)]) for name in many]}, many)
+    figure = figures[0]
+    figure.draw_without_rendering()
+    low, high = figure.legends[0].get_window_extent().intervaly
+    assert 0 <= low < high <= figure.bbox.height
+
+
 def test_curves_have_a_panel_for_each_setting_with_lines(figures):
     line = [(1, 0.5), (2, 0.6)]
     panels = {"IID": [("a", []), ("b", line)], "none": [("a", line[:1])], "non-IID": [("a", line)]}

@@ -231,7 +231,8 @@ def _draw_lines(table: Table, measured: Figures, published: Figures, styles: Sty
 
 
 def _add_legend(figure: Figure, names: Mapping[str, Any] | Sequence[str], styles: Styles) -> None:
-    """Explains the methods' lines to the right of all panels."""
+    """Explains the methods' lines to the right of all panels, in a figure that is high enough."""
+    figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.17 * len(names)))
     lines = [Line2D([], [], label=name, linewidth=1.3, **styles[name]) for name in names]
     figure.legend(handles=lines, fontsize=8, loc="outside right center", frameon=False)
 
