@@ -28,7 +28,7 @@ from launch.options import (
     known_names,
     presets,
     settings,
-)  # fmt: skip
+)
 from launch.options.run_config import EvaluationConfig, RunConfig
 from launch.probes import probing
 from launch.runs import federated, runtimes, training
@@ -247,16 +247,13 @@ def partition(
       seed: Seed of the partition.
       settings: Settings of `datasets.partition.make`, such as `alpha`.
     """
-    given = np.asarray(labels)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ConfigurationError("labels must be whole numbers [n]")
-    array = given.astype(np.int32)
+    array = np.asarray(labels)
+    split = _split(np.zeros([len(array), 1, 1, 1], np.uint8), array, "labels")
     known = list(inspect.signature(partitions.make).parameters)[3:]
     if unknown := [setting for setting in settings if setting not in known]:
         raise ConfigurationError(
             f"{unknown[0]} is no setting of a partition; {', '.join(known)} are"
         )
-    split = Split(np.zeros([len(array), 1, 1, 1], np.uint8), array, np.arange(len(array)))
     return list(partitions.make(name, split, seed, **settings))
 
 

@@ -319,7 +319,8 @@ def _measure(
         about = {key: probed[key] for key in ("protocol", "labels", "labels_per_class")}
         scores = {"encoder": probed, **probed["baselines"]}
         for result in results:
-            own = {key: scores[result["name"]][key] for key in ("accuracy", "accuracy_std")}
+            names = ("accuracy", "accuracy_std", "balanced_accuracy")
+            own = {key: scores[result["name"]][key] for key in names}
             result["probe"].append(about | own)
     return results
 

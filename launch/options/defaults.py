@@ -52,12 +52,13 @@ def objective_of(entry: Any, encoder: str, init_from: str | None) -> str:
     is no vision transformer.
     """
     # Imported here, because it takes seconds.
+    from launch.options import encoders, pretrained
     from tff_ssl.models.vit import VITS
 
     first = entry.objectives[0]
     # The encoder of a run is known only when its weights are read.
-    may_have_decoder = encoder in VITS or init_from not in (None, "efficientnet_lite0", "imagenet")
-    return first if first != "mae" or may_have_decoder else "nt_xent"
+    of_run = init_from not in (None, pretrained.EFFICIENTNET, encoders.IMAGENET)
+    return first if first != "mae" or of_run or encoder in VITS else "nt_xent"
 
 
 def shown(config: Settings) -> dict[str, str]:

@@ -204,13 +204,18 @@ def test_a_stopped_federated_run_is_exported(project_root, finished_run, tmp_pat
     run = stop(whole, tmp_path / "run")
     before = {path.name for path in run.iterdir()}
     done = programs.run(
-        [sys.executable, "-m", "launch.export", f"--run={run}", "--format=keras"],
+        [sys.executable, "-m", "launch.export", f"--run={run}", "--format=keras,release",
+         "--licence=MIT"],
         cwd=project_root, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "its last readable checkpoint, of round 6 of 6" in done.stdout
     assert {path.name for path in run.iterdir()} == {*before, "export"}
     assert {path.name for path in (run / "export").iterdir()} == {
-        "encoder", "encoder_keras", "export.json",
+        "encoder", "encoder_keras", "export.json", "release",
     }  # fmt: skip
+    # The run has no figures of its own, so that the card has those of the export.
+    card = (run / "export" / "release" / "MODEL_CARD.md").read_text()
+    of_encoder, *_ = json.loads((run / "export" / "export.json").read_text())
+    assert f"| {of_encoder['probe'][0]['accuracy']:.3f} ±" in card
     check_equal_weights(arrays_of(run / "export"), arrays_of(whole))
