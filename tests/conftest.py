@@ -55,7 +55,7 @@ def pytest_runtest_setup():
 
 
 def _forbid_tensor_equality():
-    """Makes `==` and `!=` of tensors in `tff_ssl` an error.
+    """Makes `==` and `!=` of tensors in `tff_ssl` and in `launch` an error.
 
     In the graphs that TFF builds they compare objects, so that they are always False and True; in
     eager code they compare values, so that a test would not notice. `tf.equal` is right in both.
@@ -72,7 +72,7 @@ def _forbid_tensor_equality():
         def checked(self, other, compare=compare):
             caller = sys._getframe(1)
             module = caller.f_globals.get("__name__", "")
-            assert not module.startswith("tff_ssl."), (
+            assert not module.startswith(("tff_ssl.", "launch.")), (
                 f"{caller.f_code.co_filename}:{caller.f_lineno} compares tensors: use tf.equal"
             )
             return compare(self, other)

@@ -10,6 +10,7 @@ packages of people whom you trust.
         up, memory = package.work(stage, down, memory, images, example_ids, seed)  # at a client
         sums = {name: sum(values) over the clients' `up`}           # at the server
         state, metrics = package.finish(stage, state, sums)
+    features = package.encode(state, images)                        # with the trained encoder
 
 All values are dictionaries of arrays by name, whose shapes and dtypes are in `manifest.json`.
 """
@@ -28,6 +29,7 @@ import tensorflow as tf
 
 FORMAT, VERSION = "tff_ssl client package", 1
 MANIFEST, ARRAYS, LITE = "manifest.json", "arrays.npz", "client.tflite"
+ENCODE = "encode"  # Signature of the server's part.
 METRIC = "metric_"  # Before the names of metrics in the server's results.
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -108,6 +110,18 @@ class Package:
         }
         return {name: results[name] for name in state}, metrics
 
+    def encode(self, state: Arrays, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Features of images by the global encoder in the server's state, float32 [n, features].
+
+        Args:
+          state: The server's state.
+          images: uint8 [n, height, width, channels].
+
+        Raises:
+          ValueError: If the package has none, because its clients have encoders of their own.
+        """
+        return self._of_server(ENCODE, {**state, "images": images})["features"]
+
     def _stored(self, prefix: str) -> Arrays:
         names = [name for name in self._arrays if name.startswith(prefix)]
         return {name.removeprefix(prefix): self._arrays[name] for name in names}
@@ -121,6 +135,8 @@ def _saved_model(folder: pathlib.Path) -> Call:
         model = tf.saved_model.load(str(link))
 
     def call(name: str, values: Mapping[str, Any]) -> Arrays:
+        if name not in model.signatures:
+            raise ValueError(f"the package has no signature {name}")
         signature = model.signatures[name]  # `model` keeps what its signatures need.
         specs = signature.structured_input_signature[1]
         given = {key: tf.constant(_value(values, key), spec.dtype) for key, spec in specs.items()}

@@ -100,8 +100,14 @@ def order_verdict(trial: Trial) -> str | None:
 
 
 def figures(trial: Trial) -> str:
-    """A trial's figures with their deviations, by column, and the number of seeds."""
-    _, shown, values = statements(trial)[0]
+    """A trial's figures with their deviations, by column, and the number of seeds.
+
+    They are those of the table that decides its verdict, or of the first one that has them.
+    """
+    checked = statements(trial)
+    deciding = verdicts.deciding(checked)
+    tables = [*([deciding[0]] if deciding else []), *checked]
+    _, shown, values = next(one for one in tables if set(trial.figures) <= one[2].keys())
     by_column: dict[str, list[str]] = {}
     for row, column in trial.figures:
         short = interval_pictures.SHORT.get(row, row)
@@ -250,8 +256,10 @@ def counts(paper: str = "", how: str = "") -> Counter:
 
 
 def _how(claim: PaperClaim) -> str:
-    is_proof = claim.trials and isinstance(claim.trials[0], Proof)
-    return BY_CALCULATION if is_proof else BY_RUNS if claim.trials else NOT_RUN
+    if not claim.trials:
+        return NOT_RUN
+    first = claim.trials[0]
+    return BY_CALCULATION if isinstance(first, Proof) and not first.is_trained else BY_RUNS
 
 
 def count_sentence() -> str:

@@ -322,10 +322,21 @@ def _compared(name: str) -> list[str]:
             grid.append(["points above FedAvg (95 % interval)", *differences])
     pixels = bounds(_COMPARISON, shown)
     grid.append(["raw pixels", *(_mean(pixels[column]) for column in shown.columns)])
+    lows = [
+        f"{row} with {column}"
+        for row in rows
+        for column in shown.columns
+        if values[row, column].mean < pixels[column].mean
+    ]
+    useless = (
+        "The mean is below raw pixels, so that nothing useful for such a probe was learned: "
+        f"{'; '.join(lows)}."
+    )
     return [
         "In the [comparison of all methods](../comparison.md) on CIFAR-10, over 3 seeds, a linear "
         "probe with 5,000 labels has:",
         *table(grid),
+        *([useless] if lows else []),
     ]
 
 

@@ -84,8 +84,10 @@ def seen(checked, verdict: str) -> tuple[str, str]:
         )
     elif one.p_value() < verdicts.LEVEL and verdict == verdicts.NOT_SHOWN:
         remark = " Of so many comparisons, one may be as far off by chance (Holm's correction)."
-    sentence = f"{number} ({interval}). It has to be above {needed:,.1f}: *{claim.text}.*{remark}"
-    return sentence, draw(mean, low, high, needed, html_class(verdict), unit)
+    several = len({of.title for _, of, _ in checked}) > 1
+    place = f' in the table "{shown.title}"' if several else ""
+    sentence = f"{number} ({interval}){place}. It has to be above {needed:,.1f}: *{claim.text}.*"
+    return sentence + remark, draw(mean, low, high, needed, html_class(verdict), unit)
 
 
 def _describe(contrast, shown) -> str:

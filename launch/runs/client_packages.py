@@ -7,6 +7,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset
 from launch.options import adapting, settings
@@ -19,7 +20,7 @@ from launch.probes import latency
 from launch.runs import federated, stopped
 from launch.runs.federated import Built
 from tff_ssl import __version__, client, whole_files
-from tff_ssl.deployment import client_package
+from tff_ssl.deployment import client_package, saved_model
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.protocol import Need
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -111,9 +112,15 @@ def write(
     private = built.aggregation.private
     rules = {"delta" if name == "update" else name: rule for name, rule in private.items()}
     description |= built.aggregation.result
+    encoder = saved_model.encoder_function(built.model, config.model.view_size)
+
+    def encode(state: Any, images: tf.Tensor) -> tf.Tensor:
+        return encoder(built.algorithm.encoder_weights(state), images)
+
+    has_encoder = built.algorithm.encoder_weights(server_state) is not None
     return client_package.write(
         folder, built.algorithm.plain_stages, server_state, client_state,
-        (height, width, channels), description, rules,
+        (height, width, channels), description, rules, encode if has_encoder else None,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from launch.studies import denav
 from launch.studies.engine.claims import Trial, claim
 from launch.studies.engine.statements import ON_CLIENTS, each_above
-from launch.studies.engine.study import At, cell, study, table
+from launch.studies.engine.study import UNTRAINED, At, cell, study, table
 from launch.studies.fedu import AVERAGED
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.reporting.measured import Selector
@@ -72,7 +72,9 @@ def _run(at: At, row: str, split: str, rate: str, name: str = "") -> Cell:
     )
     name = name or f"{start}_{end}"
     if row == _DENAV:
-        return denav.denav(at, name, at(*denav.STEPS), own, scratch=True, probed=False)
+        return denav.denav(
+            at, name, at(*denav.STEPS), own, scratch=True, probed=False, baselines="random_encoder"
+        )
     # The paper's baselines train five clients in each of 200 rounds: five times the local epochs of
     # DeNAV's 200 steps. At the other scales all methods have equally many.
     own = f"{denav.training(at, 'federated', at(12, 200, 40))} {flags} {at(*of_scale)} {own}"
@@ -94,7 +96,7 @@ def denav_table2(at: At) -> Experiment:
             untrained={denav.SCRATCH: _DENAV},
         )
         for i, (name, data) in enumerate(denav.downstream(at).items())
-    } | denav.frozen_table(at, "Table 2", splits, rows)  # fmt: skip
+    } | denav.frozen_table(at, "Table 2", splits, rows, _DENAV)  # fmt: skip
     statements = each_above(tables.values(), "above", _DENAV, _FEDERATED, ON_CLIENTS)
     notes = [*_NOTES, "Rates of the CPU's scale: `denav_table2_rates`."]
     partitions = zip(splits, rows[_DENAV], strict=True)
@@ -125,6 +127,6 @@ CLAIMS = (
           "these runs, Orchestra went through 100 of Sinkhorn's iterations each time; today it "
           "stops where its authors' code does.",
           Trial(f"The same. {denav.FROZEN} on CIFAR-100, the data of pretraining.",
-                "denav_table2-cpu", "frozen.above", (_DENAV, *_FEDERATED), tuple(_SPLITS),
-                denav.NO_START)),
+                "denav_table2-cpu", "frozen.above", (_DENAV, *_FEDERATED, UNTRAINED),
+                tuple(_SPLITS))),
 )  # fmt: skip

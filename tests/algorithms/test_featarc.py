@@ -254,7 +254,7 @@ def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_clusters_of_two_kinds_are_found_from_any_start(four):
+def test_clusters_of_four_scalar_clients_are_found_from_any_start(four):
     computations, data = four()
     for number in range(0, 16, 2):  # The other eight only exchange the names of the clusters.
         start = [number >> k & 1 for k in range(4)]
@@ -360,7 +360,7 @@ def turned(worker):
         (DualEncoder, [1, 1, 1, 1, 1, 1], 1),
     ],
 )
-def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(
+def test_clusters_of_digits_turned_by_180_degrees_are_found_from_these_starts(
     turned, model_class, start, seed
 ):
     computations = turned(model_class)

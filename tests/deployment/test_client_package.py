@@ -77,10 +77,10 @@ class Written(NamedTuple):
     of_client: Any
 
 
-def write(folder, algorithm, rules=()):
+def write(folder, algorithm, rules=(), encode=None):
     with tff_ssl.runtime.start("in_process"):
         states = algorithm.initial_states(SEED)
-    client_package.write(folder, algorithm.plain_stages, *states, SHAPE, {}, dict(rules))
+    client_package.write(folder, algorithm.plain_stages, *states, SHAPE, {}, dict(rules), encode)
     return Written(folder, client.load(folder), algorithm, *states)
 
 
@@ -132,6 +132,30 @@ def test_rounds_equal_those_of_tff(written, name):
             expected = flatten_metrics(output.metrics)
             for key, value in metrics.items():
                 np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+@of_dcco
+def test_images_are_encoded_by_the_model_in_the_state(tmp_path):
+    algorithm = build("dcco")
+
+    def encode(state, images):
+        first = algorithm.encoder_weights(state).trainable[0]
+        return tf.cast(images[:, 0, 0], tf.float32) * tf.reduce_max(first)
+
+    package = write(tmp_path, algorithm, encode=encode).package
+    state = package.initial_state()
+    state["global_model_weights_trainable_0"] = 2 * state["global_model_weights_trainable_0"]
+    largest = state["global_model_weights_trainable_0"].max()
+    np.testing.assert_allclose(
+        package.encode(state, IMAGES[0]), IMAGES[0][:, 0, 0] * largest, rtol=1e-6
+    )
+
+
+@of_dcco
+def test_a_package_without_a_global_encoder_says_so(written):
+    package = written("dcco").package
+    with pytest.raises(ValueError, match="no signature encode"):
+        package.encode(package.initial_state(), IMAGES[0])
 
 
 def largest_error(actual, expected):

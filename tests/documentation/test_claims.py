@@ -123,6 +123,12 @@ def test_the_verdict_of_a_proof_follows_from_its_numbers():
     assert verdict(Number(1.2, 1.4, least=1), Number(2, 3, most=1)) == "does not hold"
     assert verdict(Number(2, 3, most=1), contradicts=False) == "not shown"
     assert verdict(Number(0, 1, most=1), contradicts=False) == "holds"
+    # Holm's correction: the smaller p-value of two has to be below 0.025.
+    for p_value, expected in ((0.024, "holds"), (0.026, "not shown")):
+        both = Number(1, 2, least=0, p_value=p_value), Number(1, 2, least=0, p_value=0.04)
+        assert verdict(*both) == expected
+        both = Number(1, 2, most=0, p_value=p_value), Number(1, 2, least=0, p_value=0.04)
+        assert verdict(*both) == expected.replace("holds", "does not hold")
 
 
 def test_numbers_that_decide_a_proof_are_in_its_figures():

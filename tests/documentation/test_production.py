@@ -16,7 +16,7 @@ def of_page(language):
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_package_trains_in_a_loop_of_plain_arrays(tmp_path, project_root):
-    _, command = of_page("bash")
+    command, _ = of_page("bash")
     (program,), (sketch,) = of_page("python"), of_page("kotlin")
     run(command.split()[3:], tmp_path, project_root)
     losses = [

@@ -1,6 +1,8 @@
-"""Tables of the site on a phone: rows are stacked, so that no column is pushed off the screen."""
+"""Tables and cards of the site on a phone: nothing is pushed off the screen."""
 
 import re
+
+import pytest
 
 from tests import browser
 
@@ -24,3 +26,20 @@ def test_rows_are_stacked_on_a_phone(project_root, tmp_path):
     )
     html = browser.dump(page)
     assert re.findall(r'data-label="(\w+)"', html) == ["default", "meaning"]
+
+
+def test_a_card_of_a_claim_fits_on_a_phone(project_root, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(project_root / "docs" / "extensions"))
+    import claim_tables
+
+    markdown_it = pytest.importorskip("markdown_it")
+    (claim,) = (one for one in claim_tables.claims() if one.name == "D1")
+    html = markdown_it.MarkdownIt().render("\n".join(claim_tables.card(claim)))
+    html = html.replace("<details>", "<details open>")
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<!doctype html><meta charset="utf-8"><link rel="stylesheet" '
+        f'href="{project_root}/docs/static/site.css"><article>{html}</article>'
+    )
+    for width, found in browser.measures(page).items():
+        assert (found["overflow"], found["wide"]) == (0, []), width

@@ -63,7 +63,7 @@ def test_a_process_of_tff_runs_in_this_process(tmp_path, project_root):
 def test_lowered_halves_in_a_program(tmp_path, project_root):
     (command,), (table,) = of_page("bash"), of_page("text")
     *_, program = of_page("python")
-    printed = run(command.split()[1:], tmp_path, project_root)
+    printed = run(command.split()[3:], tmp_path, project_root)
     for line in table.splitlines()[:-1]:
         assert line in printed
     run(["-c", program], tmp_path, project_root)

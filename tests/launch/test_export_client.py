@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import tff_ssl
 from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl import client
@@ -72,3 +73,6 @@ def test_the_package_of_a_run_starts_with_its_model(project_root, tmp_path):
         first = next(stored[name] for name in stored.files if name.startswith("weights/"))
     np.testing.assert_array_equal(state["global_model_weights_trainable_0"], first)
     assert manifest["select_operations"]
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1), np.uint8)
+    encode = tff_ssl.load_encoder(run)
+    np.testing.assert_allclose(loaded.encode(state, images), encode(images), rtol=1e-5, atol=1e-6)

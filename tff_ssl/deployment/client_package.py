@@ -6,7 +6,8 @@ A package is a folder with
   functions from which the TFF computations are traced;
 - `server/`: the server's part, three signatures for each stage S. `broadcast_S` gives what clients
   receive from the server's state; `aggregate_S` divides sums over clients by sums of weights; and
-  `server_S` gives the state after the stage, and metrics;
+  `server_S` gives the state after the stage, and metrics. `encode` gives the features of images by
+  the global encoder, if there is one;
 - `arrays.npz`: the server's state (`server/NAME`), and that of a client before its first round
   (`client/NAME`);
 - `manifest.json`: names, shapes and dtypes of all values, bytes, hyperparameters, what messages
@@ -52,6 +53,10 @@ _REVEALS = {
 }
 
 
+# (server's state, images uint8 [n, height, width, channels]) -> features float32 [n, features].
+Encode = Callable[[Any, tf.Tensor], tf.Tensor]
+
+
 class Named(NamedTuple):
     """A structure of arrays, tensors or specs as named values."""
 
@@ -78,6 +83,7 @@ def write(
     image_shape: tuple[int, int, int],
     description: Mapping[str, Any],
     rules: Mapping[str, SumRule] = MappingProxyType({}),
+    encode: Encode | None = None,
 ) -> dict[str, Any]:
     """Writes a package into an empty folder, and returns its manifest.
 
@@ -88,6 +94,7 @@ def write(
       image_shape: Height, width and channels of the clients' uint8 images.
       description: Further entries of the manifest.
       rules: Rules of the means, by name, that are not plain.
+      encode: The global encoder; None if there is none.
     """
     server, of_client = name_values(server_state), name_values(client_state, "state")
     works = {
@@ -96,6 +103,8 @@ def write(
     of_server: dict[str, Any] = {}
     for stage in stages:
         of_server |= _server_signatures(stage, server, works[stage.name])
+    if encode:
+        of_server[client.ENCODE] = _encoder_signature(encode, server, image_shape)
     _save(folder, {name: work.function for name, work in works.items()})
     _save(folder / "server", of_server)
     arrays = {f"server/{name}": value for name, value in server.values.items()}
@@ -257,6 +266,14 @@ def _server_signatures(stage: Stage, server: Named, work: _Work) -> dict[str, An
         f"aggregate_{stage.name}": _traced(aggregate, work.sent),
         f"server_{stage.name}": _traced(finish, server.values | work.sent),
     }
+
+
+def _encoder_signature(encode: Encode, server: Named, image_shape: tuple[int, int, int]) -> Any:
+    def call(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"features": encode(server.pack(values), values["images"])}
+
+    images = tf.TensorSpec([None, *image_shape], tf.uint8)
+    return _traced(call, server.values | {"images": images})
 
 
 def _traced(function: Callable[[Mapping[str, Any]], dict[str, Any]], inputs: Mapping[str, Any]):

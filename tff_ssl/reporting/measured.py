@@ -78,13 +78,13 @@ def select(runs: Mapping[int, Run], selector: Selector) -> Value:
 def _figure_of_run(run: Run, selector: Selector) -> float | None:
     if selector.protocol == TRAINING:
         return _with_ends(run.summary).get(selector.metric)
-    found = [entry for entry in run.entries if matches(entry, selector)]
-    if not found:
-        return None
-    # A further evaluation may have a baseline that the run has not.
-    with_baseline = (e for e in found if selector.baseline in (None, *e.get("baselines", ())))
-    entry = next(with_baseline, found[0])
-    if selector.metric in _LATER_FIGURES and selector.metric not in entry:
+    # A further evaluation may have a baseline that the run has not, and may not be done yet.
+    entry = next(
+        (one for one in run.entries
+         if matches(one, selector) and selector.baseline in (None, *one.get("baselines", ()))),
+        None,
+    )  # fmt: skip
+    if entry is None or (selector.metric in _LATER_FIGURES and selector.metric not in entry):
         return None
     return _figure(run, entry, selector)
 

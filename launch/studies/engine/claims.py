@@ -65,10 +65,12 @@ class Number(NamedTuple):
     high: float
     least: float = -math.inf
     most: float = math.inf
+    # Two-sided, of the hypothesis that it lies at the bound; 0 if it is exact or of so many draws.
+    p_value: float = 0.0
 
 
 class Proof(NamedTuple):
-    """A trial that is calculated, and trains nothing."""
+    """A trial whose numbers are noted: a calculation, or runs that no experiment's table shows."""
 
     setting: str  # What is calculated.
     figures: str
@@ -77,13 +79,21 @@ class Proof(NamedTuple):
     # Whether a number that is not where the claim asks it to be contradicts the claim. It does not
     # if the claim is about a limit that is not reached, or about what holds "mainly".
     contradicts: bool = True
+    is_trained: bool = False  # Whether the numbers come from trainings.
 
     @property
     def verdict(self) -> str:
-        """The verdict: all numbers are where the claim asks them to be, or one is not."""
-        if all(one.least <= one.low and one.high <= one.most for one in self.numbers):
+        """The verdict: all numbers are where the claim asks them to be, or one is not.
+
+        As in `verdicts.decide`, Holm's correction holds over the p-values of all numbers.
+        """
+        corrected = verdicts.holm([one.p_value for one in self.numbers])
+        shown = [p_value < verdicts.LEVEL for p_value in corrected]
+        inside = [one.least <= one.low and one.high <= one.most for one in self.numbers]
+        if all(inside) and all(shown):
             return verdicts.HOLDS
-        is_beyond = any(one.high < one.least or one.low > one.most for one in self.numbers)
+        beyond = [one.high < one.least or one.low > one.most for one in self.numbers]
+        is_beyond = any(both == (True, True) for both in zip(beyond, shown, strict=True))
         return verdicts.CONTRADICTED if is_beyond and self.contradicts else verdicts.NOT_SHOWN
 
 

@@ -62,6 +62,7 @@ def figure_of(line, selector):
         if entry["protocol"] == selector.protocol and (
             selector.labels in (None, entry["labels"])
             and selector.dataset in (None, entry.get("dataset"))
+            and selector.baseline in (None, *entry.get("baselines", ()))
         ):
             place = entry["baselines"].get(selector.baseline, {}) if selector.baseline else entry
             return place.get(selector.metric)
