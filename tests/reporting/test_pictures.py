@@ -81,6 +81,23 @@ def test_one_column_is_drawn_as_dots(figures):
     assert published.get_xdata() == [33.0]
 
 
+@pytest.mark.parametrize("columns", [("figure",), ("1", "4")])
+def test_raw_pixels_are_a_dotted_line(figures, columns):
+    some = table(columns, {})
+    bound = {column: Value(0.25 + 0.1 * i, 0.0, 3, 0) for i, column in enumerate(columns)}
+    pictures.draw_table(some, values(some), STYLES, bound)
+    pictures.draw_table(some, values(some), STYLES)
+    with_pixels, without = (
+        [line for line in figure.axes[0].lines if line.get_linestyle() == ":"] for figure in figures
+    )
+    (line,) = with_pixels
+    drawn = line.get_ydata() if len(columns) > 1 else line.get_xdata()[:1]
+    np.testing.assert_allclose(drawn, [25, 35][: len(columns)])
+    legends = [*figures[0].legends, *filter(None, [figures[0].axes[0].get_legend()])]
+    assert "raw pixels" in {text.get_text() for legend in legends for text in legend.get_texts()}
+    assert without == []
+
+
 def test_too_few_figures_make_no_picture():
     some = table(("1", "4"), {})
     none = values(some, b=math.nan)

@@ -6,6 +6,7 @@ Styles (`methods.method_styles`) give a method one colour in all pictures of a r
 import io
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from tff_ssl.reporting.experiment import Table
-from tff_ssl.reporting.measured import TableValues
+from tff_ssl.reporting.measured import TableValues, Value
 from tff_ssl.reporting.methods import Styles
 
 _MARKERS = {"-": "o", "--": "s", ":": "^", "-.": "v"}  # By the style of a method's line.
 _PUBLISHED: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "none"}
+_PIXELS: dict[str, Any] = {"color": "0.35", "linestyle": ":", "label": "raw pixels"}
 _MAX_COLUMNS = 3  # Panels in a row of panels.
 
 # Row -> mean (NaN if there is none) and deviation in each column.
@@ -95,11 +97,17 @@ def draw_curves_against(
     return _png(figure)
 
 
-def draw_table(table: Table, values: TableValues, styles: Styles) -> bytes | None:
+def draw_table(
+    table: Table,
+    values: TableValues,
+    styles: Styles,
+    bound: Mapping[str, Value] = MappingProxyType({}),
+) -> bytes | None:
     """Draws a table's measured figures with their deviation over seeds, and the published ones.
 
     A table of one column has a dot per row. A table of several columns has a line per row, with
     measured and published lines side by side. None if fewer than two rows have been measured.
+    `bound` has the figures of raw pixels by column, which are a dotted line.
     """
     scale = 100.0 if table.percent else 1.0
     measured = {
@@ -120,7 +128,8 @@ def draw_table(table: Table, values: TableValues, styles: Styles) -> bytes | Non
         for row, figures in table.published.items()
     }
     draw = _draw_dots if len(table.columns) == 1 else _draw_lines
-    return draw(table, measured, published, styles)
+    pixels = [scale * bound[c].mean if c in bound else math.nan for c in table.columns]
+    return draw(table, measured, published, styles, pixels)
 
 
 def draw_against(
@@ -182,7 +191,9 @@ def _any_known(points: Sequence[tuple[float, float]]) -> bool:
     return not all(math.isnan(mean) for mean, _ in points)
 
 
-def _draw_dots(table: Table, measured: Figures, published: Figures, styles: Styles) -> bytes:
+def _draw_dots(
+    table: Table, measured: Figures, published: Figures, styles: Styles, pixels: Sequence[float]
+) -> bytes:
     """Draws a table of one column: measured figures as dots, published ones as empty diamonds."""
     rows = list(dict.fromkeys([*measured, *published]))
     figure = Figure(figsize=(7, 0.9 + 0.3 * len(rows)), layout="constrained")
@@ -196,6 +207,9 @@ def _draw_dots(table: Table, measured: Figures, published: Figures, styles: Styl
     if any(map(_any_known, published.values())):
         axes.plot([], [], "o", color="black", label="measured")
         axes.plot([], [], color="black", label="published", **_PUBLISHED)
+    if not math.isnan(pixels[0]):
+        axes.axvline(pixels[0], **_PIXELS)
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)  # The first row is on top.
@@ -203,12 +217,15 @@ def _draw_dots(table: Table, measured: Figures, published: Figures, styles: Styl
     return _png(figure)
 
 
-def _draw_lines(table: Table, measured: Figures, published: Figures, styles: Styles) -> bytes:
+def _draw_lines(
+    table: Table, measured: Figures, published: Figures, styles: Styles, pixels: Sequence[float]
+) -> bytes:
     """Draws a table of several columns: a line per row, measured and published in two panels."""
     panels = {"measured": measured}
     if any(map(_any_known, published.values())):
         panels["published"] = published
     rows = list(dict.fromkeys([*measured, *published]))
+    further = [] if all(map(math.isnan, pixels)) else [Line2D([], [], **_PIXELS)]
     figure = Figure(figsize=(2.5 + 4.5 * len(panels), 3.8), layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (title, lines) in zip(all_axes, panels.items(), strict=True):
@@ -219,21 +236,27 @@ def _draw_lines(table: Table, measured: Figures, published: Figures, styles: Sty
                     range(len(mean)), mean, deviation, marker="o", markersize=4, capsize=2,
                     linewidth=1.3, **styles[row],
                 )  # fmt: skip
+        if title == "measured" and further:
+            axes.plot(range(len(pixels)), pixels, **_PIXELS)
         are_long = max(map(len, table.columns)) * len(table.columns) > 40
         rotation = {"rotation": 30, "ha": "right"} if are_long else {}
         axes.set_xticks(range(len(table.columns)), table.columns, **rotation)
         axes.set_xlim(-0.3, len(table.columns) - 0.7)
         axes.set_title(title, fontsize=10)
         axes.tick_params(labelleft=True)
-    _add_legend(figure, rows, styles)
+    _add_legend(figure, rows, styles, further)
     all_axes[0].set_ylabel(table.with_unit(table.selector.metric.replace("_", " ")))
     return _png(figure)
 
 
-def _add_legend(figure: Figure, names: Mapping[str, Any] | Sequence[str], styles: Styles) -> None:
+def _add_legend(
+    figure: Figure, names: Mapping[str, Any] | Sequence[str], styles: Styles,
+    further: Sequence[Line2D] = (),
+) -> None:  # fmt: skip
     """Explains the methods' lines to the right of all panels, in a figure that is high enough."""
-    figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.17 * len(names)))
     lines = [Line2D([], [], label=name, linewidth=1.3, **styles[name]) for name in names]
+    lines += further
+    figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.17 * len(lines)))
     figure.legend(handles=lines, fontsize=8, loc="outside right center", frameon=False)
 
 

@@ -216,7 +216,8 @@ def write(
         document.add_heading(table.title)
         for html_class, grid in grids(records, experiment, table, values[table.title]):
             document.add_grid(grid, html_class)
-        picture = pictures.draw_table(table, values[table.title], styles)
+        bound = _further(records, experiment, table).get(references.ROWS["raw_pixels"], {})
+        picture = pictures.draw_table(table, values[table.title], styles, bound)
         if picture:
             path = whole_files.write(folder / f"table_{number}.png", picture)
             document.add_picture(table.title, path)
@@ -239,13 +240,18 @@ def grids(
 ) -> list[tuple[str, Grid]]:
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
     chosen = choose_cells(records, experiment)
-    further = references.values(records, table, references.of_report(records), chosen)
     found = [
-        ("measured", measured_grid(table, values, further)),
+        ("measured", measured_grid(table, values, _further(records, experiment, table))),
         ("measured", logistic_grid(records, table, chosen)),
         ("published", published_grid(table)),
     ]
     return [(kind, grid) for kind, grid in found if len(grid) > 1]
+
+
+def _further(records: Records, experiment: Experiment, table: Table) -> dict[str, dict[str, Value]]:
+    """The rows of `references.values` for a table."""
+    chosen = choose_cells(records, experiment)
+    return references.values(records, table, references.of_report(records), chosen)
 
 
 def draw_pictures(
