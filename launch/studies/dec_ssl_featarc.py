@@ -162,9 +162,9 @@ _KINDS = (
     "client scored on images of its own kind."
 )
 _KINDS_NOTE = (
-    "FeatARC finds the kinds, and with five labels a class it is 1.3 points above FedAvg. It is "
-    "not shown that it is above its two parts, FedU and FedEMA; with one label a class its mean is "
-    "below FedU's."
+    "FeatARC finds the kinds, and with five labels a class its mean is 1.3 points above FedAvg's. "
+    "It is not shown that it is above its two parts, FedU and FedEMA; with one label a class its "
+    "mean is below FedU's."
 )
 _FIGURE5 = "{0}above.fedavg {0}above.align_only {0}above.cluster_only"
 CLAIMS = (
