@@ -123,9 +123,8 @@ CLAIMS = (
           "CIFAR-10, non-IID: 91.00, the best of them 90.66.", f"{denav.SMALL} IID and non-IID, 60 "
           "steps of 20 epochs, or 12 rounds of 5 clients; the best of three rates for each "
           "method.", "denav_table2-cpu", "cifar10.above", (_DENAV, *_FEDERATED, denav.SCRATCH),
-          _SPLITS, "Fed-SimCLR has the highest mean, by 1.8 points. DeNAV has the next one. In "
-          "these runs, Orchestra went through 100 of Sinkhorn's iterations each time; today it "
-          "stops where its authors' code does.",
+          _SPLITS, "DeNAV is above all but Fed-SimCLR. Only these two are above the network "
+          "from scratch.",
           Trial(f"The same. {denav.FROZEN} on CIFAR-100, the data of pretraining.",
                 "denav_table2-cpu", "frozen.above", (_DENAV, *_FEDERATED, UNTRAINED),
                 tuple(_SPLITS))),
