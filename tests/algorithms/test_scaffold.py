@@ -145,6 +145,20 @@ def test_a_client_without_finite_result_changes_nothing(scalars):
     assert_close(both.state.model, alone.state.model)
 
 
+def test_a_client_without_images_is_left_out_and_keeps_its_control_variate(scalars):
+    task, data = scalars
+    values = scaffold.ScaffoldHyperparameters(**OPTIONS)
+    algorithm = scaffold.build_scaffold(task("nt_xent"), values)
+    clients = [data(k, [int(a)]) for k, a in enumerate(A)]
+    ((server, states),) = run(algorithm, clients, [(0, 1)])
+    state = algorithm.process.initialize()._replace(model=server)
+    alone = algorithm.process.next(state, states[1:], clients[1:])
+    both = algorithm.process.next(state, states, [clients[0].take(0), clients[1]])
+    assert_close(both.state.model, alone.state.model)
+    assert_close(both.client_states[0].control, states[0].control)
+    assert np.abs(states[0].control[0]).max() > 0.1
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -134,6 +134,23 @@ def test_rounds_equal_those_of_tff(written, name):
                 np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-5, err_msg=key)
 
 
+@pytest.mark.parametrize("name", by_algorithm(PACKAGED, ("dcco", "fedu")))
+def test_a_client_without_images_is_left_out(written, name):
+    package = written(name).package
+    state, memory = package.initial_state(), package.initial_memory()
+    for stage in package.stages:
+        down = package.broadcast(stage, state)
+        sent, _ = package.work(stage, down, memory, IMAGES[0], IDS[0], SEED)
+        nothing, kept = package.work(stage, down, memory, IMAGES[0][:0], IDS[0][:0], SEED)
+        for key, value in memory.items():
+            np.testing.assert_array_equal(kept[key], value)
+        alone, _ = package.finish(stage, state, sent)
+        both, _ = package.finish(stage, state, {key: sent[key] + nothing[key] for key in sent})
+        for key, value in alone.items():
+            np.testing.assert_array_equal(both[key], value)
+        state = alone
+
+
 @of_dcco
 def test_images_are_encoded_by_the_model_in_the_state(tmp_path):
     algorithm = build("dcco")

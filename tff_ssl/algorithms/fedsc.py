@@ -98,8 +98,8 @@ class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
         """Weight of a client with `samples` examples, float32."""
-        samples = tf.cast(samples, tf.float32)
-        return samples if self.client_weighting == "examples" else tf.ones_like(samples)
+        of_examples = self.client_weighting == "examples"
+        return tf.cast(samples if of_examples else samples > 0, tf.float32)
 
 
 class Cohort(NamedTuple):

@@ -111,7 +111,8 @@ class LocalTraining:
           weights: Weights before the first step.
           target: Weights of the target network; empty if the objective has none.
           round_number: Number of the round, int64.
-          examples: Examples of the client as one batch; at least one.
+          examples: Examples of the client as one batch. Without any, the loss is NaN, and the
+            client is left out of the means (`client_output.output_if_finite`).
           term: Term of the loss that depends on other images than the client's own.
           correction: Tensors like the trainable weights, added to the gradient of every step.
           memory: Values carried from step to step.
@@ -235,10 +236,9 @@ class LocalTraining:
         return self.local_steps or self.local_epochs
 
     def steps(self, samples: tf.Tensor) -> tf.Tensor:
-        """Number of local steps of a client with `samples` examples, int32."""
-        if self.local_steps:
-            return tf.constant(self.local_steps)
-        return self.local_epochs * self._batches(samples)
+        """Number of local steps of a client with `samples` examples, int32; 0 without examples."""
+        steps = self.local_steps or self.local_epochs * self._batches(samples)
+        return tf.where(samples > 0, steps, 0)
 
     def _batches(self, samples: tf.Tensor) -> tf.Tensor:
         """Number of batches of an epoch, int32."""
@@ -278,8 +278,7 @@ class LocalTraining:
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
         """Weight in the server's mean of a client, or of each client, with `samples` examples."""
-        weight = tf.cast(samples, tf.float32)
-        return tf.ones_like(weight) if self.uniform else weight
+        return tf.cast(samples > 0 if self.uniform else samples, tf.float32)
 
     @property
     def z_dimension(self) -> int:
