@@ -85,10 +85,21 @@ class Package:
 
         Returns:
           Contributions to sums over the clients: values of means are already times their weights.
+
+        Raises:
+          ValueError: If images, ids or seed are not as described.
         """
+        images, example_ids = self._images(images), np.asarray(example_ids)
+        if example_ids.shape != (len(images),) or example_ids.dtype.kind not in "iu":
+            raise ValueError(
+                f"example_ids must be an integer for each of the {len(images)} images; they are "
+                f"{example_ids.dtype} {list(example_ids.shape)}"
+            )
+        if not 0 <= seed < 2**31:
+            raise ValueError(f"seed must be from 0 to 2^31 - 1; it is {seed}")
         of_client = {
-            "images": np.asarray(images),
-            "example_ids": np.asarray(example_ids, np.int64),
+            "images": images,
+            "example_ids": example_ids.astype(np.int64),
             "seed": np.int64(seed),
         }
         results = self._of_client(stage, {**down, **memory, **of_client})
@@ -118,9 +129,20 @@ class Package:
           images: uint8 [n, height, width, channels].
 
         Raises:
-          ValueError: If the package has none, because its clients have encoders of their own.
+          ValueError: If the package has none, because its clients have encoders of their own; or if
+            the images are not as described.
         """
-        return self._of_server(ENCODE, {**state, "images": images})["features"]
+        return self._of_server(ENCODE, {**state, "images": self._images(images)})["features"]
+
+    def _images(self, images: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+        """The images, checked, because TensorFlow would cast and resize others without a word."""
+        shape, images = self.manifest["image_shape"], np.asarray(images)
+        if images.dtype != np.uint8 or list(images.shape[1:]) != shape or images.ndim != 4:
+            raise ValueError(
+                f"images must be uint8 [n, {', '.join(map(str, shape))}], with values from 0 to "
+                f"255; they are {images.dtype} {list(images.shape)}"
+            )
+        return images
 
     def _stored(self, prefix: str) -> Arrays:
         names = [name for name in self._arrays if name.startswith(prefix)]

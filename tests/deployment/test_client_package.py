@@ -152,6 +152,26 @@ def test_a_client_without_images_is_left_out(written, name):
 
 
 @of_dcco
+@pytest.mark.parametrize(
+    ("images", "ids", "seed", "message"),
+    [
+        (IMAGES[0] / 255, IDS[0], 0, r"images must be uint8 \[n, 8, 8, 1\].*they are float64"),
+        (IMAGES[0][:, :4], IDS[0], 0, r"images must be .*they are uint8 \[4, 4, 8, 1\]"),
+        (IMAGES[0][0], IDS[0], 0, r"images must be .*they are uint8 \[8, 8, 1\]"),
+        (IMAGES[0], IDS[0][:2], 0, r"for each of the 4 images; they are int64 \[2\]"),
+        (IMAGES[0], IDS[0] / 2, 0, "example_ids must be an integer"),
+        (IMAGES[0], IDS[0], -1, "seed must be from 0"),
+        (IMAGES[0], IDS[0], 2**31, "seed must be from 0"),
+    ],
+)
+def test_wrong_arrays_are_refused(written, images, ids, seed, message):
+    package = written("dcco").package
+    down = package.broadcast("statistics", package.initial_state())
+    with pytest.raises(ValueError, match=message):
+        package.work("statistics", down, {}, images, ids, seed)
+
+
+@of_dcco
 def test_images_are_encoded_by_the_model_in_the_state(tmp_path):
     algorithm = build("dcco")
 
