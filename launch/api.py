@@ -206,7 +206,11 @@ def evaluate(
         raise ConfigurationError(
             f"protocol must be one of {', '.join(_PROTOCOLS)}; got {protocol!r}"
         )
-    splits = [_split(x, np.asarray(y)) for x, y in (train, test)]
+    splits = []
+    for name, pair in (("train", train), ("test", test)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ConfigurationError(f"{name} must be a pair, (images, labels)")
+        splits.append(_split(pair[0], np.asarray(pair[1]), name))
     names = tuple(map(str, range(1 + max(int(split.labels.max()) for split in splits))))
     dataset = ImageDataset(catalog.ARRAYS, splits[0], splits[1], names)
     config = EvaluationConfig(
@@ -318,6 +322,11 @@ def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
         raise ConfigurationError(
             f"{name}: images must be [n, height, width, channels] with n > 0; got "
             f"{list(array.shape)}"
+        )
+    if array.shape[1] in (1, 3, 4) and array.shape[3] > 4:
+        raise ConfigurationError(
+            f"{name}: images must be [n, height, width, channels]; {list(array.shape)} looks like "
+            "[n, channels, height, width]: use numpy.moveaxis(images, 1, -1)"
         )
     with naming(name):
         check_values(array)

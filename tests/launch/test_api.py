@@ -239,6 +239,7 @@ def test_clients_of_any_form_are_the_same_data():
     [
         ([], "there are none"),
         ([np.zeros((2, 8, 8), np.uint8)], r"client 0: images must be \[n, height"),
+        ([np.zeros((2, 3, 16, 16), np.uint8)], r"\[2, 3, 16, 16\] looks like \[n, channels"),
         ({"a": np.full((2, 8, 8, 3), 2.0)}, "client a: floating-point images must be from 0 to 1"),
         ([np.zeros((2, 8, 8, 3), np.uint8), np.zeros((2, 9, 9, 3), np.uint8)], "one shape"),
         ([(np.zeros((2, 8, 8, 3), np.uint8), [0.5, 1.0])], "whole-number labels"),
@@ -281,6 +282,10 @@ def test_evaluation():
         assert "raw_pixels" in rows[0]["baselines"]
     with pytest.raises(ConfigurationError, match="protocol must be one of"):
         tff_ssl.evaluate(encoder, (images, labels), (images, labels), "logistic")
+    with pytest.raises(ConfigurationError, match=r"^test must be a pair, \(images, labels\)"):
+        tff_ssl.evaluate(encoder, (images, labels), images)
+    with pytest.raises(ConfigurationError, match=r"^test: images must be"):
+        tff_ssl.evaluate(encoder, (images, labels), (images[0], labels[0]))
 
 
 def test_partition():

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
@@ -328,13 +329,13 @@ def build_local_training(
 
 def _check_heads(model: Model, name: str, objective: Objective) -> None:
     if objective.predictor and not model.predictor:
-        raise ValueError(f"--objective={name} needs a --predictor")
+        raise ConfigurationError(f"--objective={name} needs a --predictor")
     if objective.supervised and not model.classes:
-        raise ValueError(f"--objective={name} needs labels")
+        raise ConfigurationError(f"--objective={name} needs labels")
     if objective.decoder and not model.decoder:
-        raise ValueError(f"--objective={name} needs a ViT --encoder with a decoder")
+        raise ConfigurationError(f"--objective={name} needs a ViT --encoder with a decoder")
     if not (objective.supervised or objective.decoder or model.projector):
-        raise ValueError(f"--objective={name} needs a --projector")
+        raise ConfigurationError(f"--objective={name} needs a --projector")
 
 
 def spread(z: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
