@@ -129,8 +129,8 @@ class Package:
           images: uint8 [n, height, width, channels].
 
         Raises:
-          ValueError: If the package has none, because its clients have encoders of their own; or if
-            the images are not as described.
+          ValueError: If the package has none, because its clients train alone; or if the images are
+            not as described.
         """
         return self._of_server(ENCODE, {**state, "images": self._images(images)})["features"]
 
