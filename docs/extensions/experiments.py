@@ -325,8 +325,7 @@ def _compared(name: str) -> list[str]:
     lows = [
         f"{row} with {column}"
         for row in rows
-        for column in shown.columns
-        if values[row, column].mean < pixels[column].mean
+        for column in _columns_below(shown, values, row, pixels)
     ]
     useless = (
         "The mean is below raw pixels, so that nothing useful for such a probe was learned: "
@@ -353,14 +352,18 @@ def _pixel_row() -> list[str]:
     return ["raw pixels", one, "", five, ""]
 
 
+def _columns_below(shown, values, row: str, pixels) -> list[str]:
+    """The columns of a table in which a row's mean is below that of raw pixels."""
+    return [c for c in shown.columns if c in pixels and values[row, c].mean < pixels[c].mean]
+
+
 def _below(name: str) -> str:
     """A sentence on where the mean of an algorithm's default run is below raw pixels."""
     experiment, values = read(_DEFAULTS)
     places = [
         shown.title.partition(", ")[2]
         for shown in experiment.tables
-        for column, bound in bounds(_DEFAULTS, shown).items()
-        if values[shown.title][name, column].mean < bound.mean
+        for _ in _columns_below(shown, values[shown.title], name, bounds(_DEFAULTS, shown))
     ]
     if not places:
         return ""

@@ -17,7 +17,8 @@ _COLUMN = "test accuracy"
 
 def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
     """Flags of all cells: DCCO on the CPU scale's preset, or on CIFAR-100 as in its Table 1."""
-    paper = f"{at.preset('dcco_table1/dcco')} {papers_clients}"
+    # Tables show the untrained encoder, which the preset of Table 1 leaves out.
+    paper = f"{at.preset('dcco_table1/dcco')} --baselines=random_encoder {papers_clients}"
     preset = at(f"--flagfile=launch/presets/{cpu_preset}.flags", paper)
     return f"{preset} {f'--dataset={at.data}' if at.data else ''} {at.length()}"
 

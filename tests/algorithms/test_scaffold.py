@@ -128,16 +128,21 @@ def test_identical_clients_have_no_drift(worker, small_algorithm):
             assert_close(state.control, server.control)
 
 
-def test_a_client_without_finite_result_changes_nothing(scalars):
+def after_a_round(scalars):
+    """The algorithm, two clients with an image each, and the states of server and clients."""
     task, data = scalars
     values = scaffold.ScaffoldHyperparameters(**OPTIONS)
     algorithm = scaffold.build_scaffold(task("nt_xent"), values)
     clients = [data(k, [int(a)]) for k, a in enumerate(A)]
     ((server, states),) = run(algorithm, clients, [(0, 1)])
-    state = algorithm.process.initialize()._replace(model=server)
+    return algorithm, clients, algorithm.process.initialize()._replace(model=server), states
+
+
+def test_a_client_without_finite_result_changes_nothing(scalars):
+    algorithm, clients, state, states = after_a_round(scalars)
     bad = tf.nest.map_structure(lambda c: np.float32(np.inf), states[0])
     nobody = algorithm.process.next(state, [bad], clients[:1])
-    assert_close(nobody.state.model, server)
+    assert_close(nobody.state.model, state.model)
     assert nobody.metrics["dropped_clients"] == 1
     assert np.isinf(nobody.client_states[0].control).all()
     alone = algorithm.process.next(state, states[1:], clients[1:])
@@ -146,12 +151,7 @@ def test_a_client_without_finite_result_changes_nothing(scalars):
 
 
 def test_a_client_without_images_is_left_out_and_keeps_its_control_variate(scalars):
-    task, data = scalars
-    values = scaffold.ScaffoldHyperparameters(**OPTIONS)
-    algorithm = scaffold.build_scaffold(task("nt_xent"), values)
-    clients = [data(k, [int(a)]) for k, a in enumerate(A)]
-    ((server, states),) = run(algorithm, clients, [(0, 1)])
-    state = algorithm.process.initialize()._replace(model=server)
+    algorithm, clients, state, states = after_a_round(scalars)
     alone = algorithm.process.next(state, states[1:], clients[1:])
     both = algorithm.process.next(state, states, [clients[0].take(0), clients[1]])
     assert_close(both.state.model, alone.state.model)

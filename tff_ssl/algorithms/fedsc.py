@@ -63,7 +63,7 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.optimizers import ServerOptimizerHyperparameters
 from tff_ssl.templates import group_training, non_finite
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, client_weight
 from tff_ssl.templates.local_training import LocalTraining, build_local_training, plus
 from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 from tff_ssl.templates.task import Task
@@ -98,8 +98,7 @@ class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
         """Weight of a client with `samples` examples, float32."""
-        of_examples = self.client_weighting == "examples"
-        return tf.cast(samples if of_examples else samples > 0, tf.float32)
+        return client_weight(samples, self.client_weighting)
 
 
 class Cohort(NamedTuple):

@@ -19,6 +19,7 @@ _NONE = "-"
 _SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
 
 AllValues = Mapping[str, TableValues]  # title of a table -> its figures
+FurtherRows = Mapping[str, Mapping[str, Value]]  # row -> its figures by column
 # title of a panel -> name of the method and (round, accuracy) pairs of each line
 Panels = dict[str, list[tuple[str, list[tuple[int, float]]]]]
 
@@ -77,7 +78,7 @@ def read_table_values(
 def measured_grid(
     table: Table,
     values: TableValues,
-    further: Mapping[str, Mapping[str, Value]] | None = None,
+    further: FurtherRows | None = None,
 ) -> Grid:
     """Formats a table's measured figures, with notes on missing and failed seeds.
 
@@ -201,6 +202,7 @@ def write(
     `more_pictures` has captions and PNGs in the folder that are shown after the tables.
     """
     values, styles = read_values(records, experiment), methods.method_styles(experiment)
+    further = further_rows(records, experiment)
     shown_pictures = {
         caption: whole_files.write(folder / f"picture_{number}.png", picture)
         for number, (caption, picture) in enumerate(
@@ -214,10 +216,11 @@ def write(
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
         document.add_heading(table.title)
-        for html_class, grid in grids(records, experiment, table, values[table.title]):
+        own, rows = values[table.title], further[table.title]
+        for html_class, grid in grids(records, experiment, table, own, rows):
             document.add_grid(grid, html_class)
-        bound = _further(records, experiment, table).get(references.ROWS["raw_pixels"], {})
-        picture = pictures.draw_table(table, values[table.title], styles, bound)
+        bound = rows.get(references.ROWS["raw_pixels"], {})
+        picture = pictures.draw_table(table, own, styles, bound)
         if picture:
             path = whole_files.write(folder / f"table_{number}.png", picture)
             document.add_picture(table.title, path)
@@ -235,23 +238,26 @@ def write(
     return document.write("report")
 
 
+def further_rows(records: Records, experiment: Experiment) -> dict[str, FurtherRows]:
+    """The rows of `references.values` for each table, by its title."""
+    chosen, scores = choose_cells(records, experiment), references.of_report(records)
+    return {
+        table.title: references.values(records, table, scores, chosen)
+        for table in experiment.tables
+    }
+
+
 def grids(
-    records: Records, experiment: Experiment, table: Table, values: TableValues
-) -> list[tuple[str, Grid]]:
+    records: Records, experiment: Experiment, table: Table, values: TableValues,
+    further: FurtherRows,
+) -> list[tuple[str, Grid]]:  # fmt: skip
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
-    chosen = choose_cells(records, experiment)
     found = [
-        ("measured", measured_grid(table, values, _further(records, experiment, table))),
-        ("measured", logistic_grid(records, table, chosen)),
+        ("measured", measured_grid(table, values, further)),
+        ("measured", logistic_grid(records, table, choose_cells(records, experiment))),
         ("published", published_grid(table)),
     ]
     return [(kind, grid) for kind, grid in found if len(grid) > 1]
-
-
-def _further(records: Records, experiment: Experiment, table: Table) -> dict[str, dict[str, Value]]:
-    """The rows of `references.values` for a table."""
-    chosen = choose_cells(records, experiment)
-    return references.values(records, table, references.of_report(records), chosen)
 
 
 def draw_pictures(

@@ -14,6 +14,14 @@ from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 _DECOUPLED_DECAY = ("adamw", "lars")
 
 
+def client_weight(samples: tf.Tensor, weighting: str) -> tf.Tensor:
+    """Weight in means of a client, or of each client, with `samples` examples; 0 without any.
+
+    `weighting` is `client_weighting`; the result is float32.
+    """
+    return tf.cast(samples > 0 if weighting == "uniform" else samples, tf.float32)
+
+
 def _steps(rate: float, rounds: int) -> Callable[[tf.Tensor], tf.Tensor]:
     def schedule(round_number: tf.Tensor) -> tf.Tensor:
         passed = tf.cast(round_number, tf.float32) / rounds

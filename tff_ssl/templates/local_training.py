@@ -17,7 +17,7 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.registry import OBJECTIVES, Batch, Evaluated, Objective, moved_target
 from tff_ssl.templates.client_batches import clients_of, shuffled
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, client_weight
 from tff_ssl.templates.task import Task
 from tff_ssl.views.augmentation import TwoViews
 
@@ -90,7 +90,7 @@ class LocalTraining:
     #: Whether the target network moves before the local step, to the weights with which the step
     #: starts, instead of after it.
     target_first: bool = False
-    uniform: bool = False  #: Whether a client's weight is 1 instead of N_k.
+    client_weighting: str = "examples"  #: Weights of the clients: `examples` (N_k) or `uniform`.
     seed: int = 0  #: Seed of the order of a client's examples, and of masks.
     #: Largest norm of the gradient of a step, over all weights and without the terms of the
     #: weights; longer ones are shortened. None for no bound.
@@ -279,7 +279,7 @@ class LocalTraining:
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
         """Weight in the server's mean of a client, or of each client, with `samples` examples."""
-        return tf.cast(samples > 0 if self.uniform else samples, tf.float32)
+        return client_weight(samples, self.client_weighting)
 
     @property
     def z_dimension(self) -> int:
@@ -322,7 +322,7 @@ def build_local_training(
         regularizers=tuple(regularizers),
         weight_terms=tuple(weight_terms),
         target_momentum=hyperparameters.target_momentum if keeps_target else None,
-        uniform=hyperparameters.client_weighting == "uniform",
+        client_weighting=hyperparameters.client_weighting,
         seed=task.seed,
     )
 

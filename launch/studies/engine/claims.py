@@ -92,8 +92,10 @@ class Proof(NamedTuple):
         inside = [one.least <= one.low and one.high <= one.most for one in self.numbers]
         if all(inside) and all(shown):
             return verdicts.HOLDS
-        beyond = [one.high < one.least or one.low > one.most for one in self.numbers]
-        is_beyond = any(both == (True, True) for both in zip(beyond, shown, strict=True))
+        is_beyond = any(
+            is_shown and (one.high < one.least or one.low > one.most)
+            for one, is_shown in zip(self.numbers, shown, strict=True)
+        )
         return verdicts.CONTRADICTED if is_beyond and self.contradicts else verdicts.NOT_SHOWN
 
 

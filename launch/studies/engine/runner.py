@@ -335,10 +335,11 @@ def _write_report(
 
 def _print_tables(experiment: Experiment, found: Records) -> None:
     """Prints the tables, measured and published, and a verdict on each claim."""
-    values = report.read_values(found, experiment)
+    values, further = report.read_values(found, experiment), report.further_rows(found, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")
-        grids = report.grids(found, experiment, table, values[table.title])
+        own = values[table.title], further[table.title]
+        grids = report.grids(found, experiment, table, *own)
         print(tables.aligned([row for _, grid in grids for row in grid]))
     print()
     for title, text, verdict in report.claim_rows(experiment, values):

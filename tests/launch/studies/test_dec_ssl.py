@@ -87,10 +87,15 @@ def test_contrastive_learning_is_above_the_masked_autoencoder_as_noted(project_r
 
     lines = map(json.loads, (folder / "noted.jsonl").read_text().splitlines())
     (noted,) = (line["rows"] for line in lines if "masked autoencoder (dec_ssl" in line["what"])
+    (claim,) = (one for one in catalog.CLAIMS if one.name == "S27")
+    deciding = [number.p_value for number in claim.trials[0].numbers]
     cells = (("epochs1_of20", 2), ("epochs10_of20", 20), ("epochs2", 2))
+    p_values = []
     for (ours, epochs), (mean, interval) in zip(cells, noted.values(), strict=True):
         other = by_seed("dec_ssl_figure7", f"mae_alpha0.02_epochs{epochs}")
         differences = by_seed("dec_ssl_figure6", f"nt_xent_{ours}") - other
         low, high = stats.t.interval(0.95, 4, np.mean(differences), stats.sem(differences))
         assert f"{np.mean(differences):.1f}" == mean
         assert f"{low:.1f} to {high:.1f}" == interval
+        p_values.append(stats.ttest_1samp(differences, 0).pvalue)
+    assert p_values[:2] == pytest.approx(deciding, abs=5e-5)

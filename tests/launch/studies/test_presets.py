@@ -57,6 +57,16 @@ def test_cells_measure_the_results_of_their_tables(name, scale):
                 if protocol.startswith("linear_personalized"):
                     protocol = "linear_personalized"
                 assert protocol in _protocols(trained, evaluated), (table.title, row, cell.name)
+                # A baseline that no evaluation has would count as not measured. That of the weights
+                # with which a run starts is there without being asked for.
+                if selector.baseline not in (None, "pretrained_encoder"):
+                    probe = "linear" if protocol.startswith("linear") else protocol
+                    asked = {
+                        name for flags in (trained | {"protocol": "linear"}, *evaluated)
+                        if flags.get("protocol", "linear") == probe
+                        for name in flags.get("baselines", "random_encoder,raw_pixels").split(",")
+                    }  # fmt: skip
+                    assert selector.baseline in asked, (table.title, row, cell.name)
                 probes_itself = trained.get("objective") != "supervised"
                 probed = trained if probes_itself else evaluated[0] if evaluated else {}
                 if protocol == "linear":
