@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from datasets import catalog
+from tff_ssl.evaluation import features, knn
 from tff_ssl.reporting import references, report
 from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import Selector
@@ -51,6 +53,22 @@ def test_other_runs_scores_count_where_data_labels_and_probe_are_the_same():
     counts = TABLE.__class__("T", TABLE.selector, TABLE.columns, TABLE.rows, {}, percent=False)
     assert references.values(own, counts, scores, {}) == {}
     assert references.values(Records({}, {}), TABLE, scores, {}) == {}
+
+
+def test_the_monitor_of_training_images_has_one_score_for_all_seeds_of_a_data_set():
+    monitored = references.Setting("raw_pixels", "digits", "", 0, "training")
+    run = Run("", {}, {"flags": {"dataset": "digits"}, "knn": [[1, 0.4], [2, 0.6]]})
+    own = Records({}, {"a_1": {0: run}, "a_2": {0: run}})
+    for metric, shown in (("knn_last", ["(raw pixels)"]), ("knn_lost", [])):
+        curves = TABLE.__class__(
+            "T", Selector("training", metric=metric), TABLE.columns, TABLE.rows, {}
+        )
+        found = references.values(own, curves, {monitored: {0: {"knn_last": 0.5}}}, {})
+        assert list(found) == shown
+    train = catalog.load("digits").train
+    scores = knn.leave_one_out_knn(features.raw_pixels(train.images), train.labels)
+    kept = references.kept()[monitored][0]["knn_last"]
+    assert kept == pytest.approx(scores.accuracy, abs=1e-4)
 
 
 def test_a_report_has_its_own_scores_first_and_those_of_measured_on_public_data(monkeypatch):

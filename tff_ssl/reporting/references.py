@@ -18,7 +18,9 @@ from tff_ssl.reporting.records import Records, Run, read_file
 
 # Baseline of a result -> row of a table.
 ROWS = {"raw_pixels": "(raw pixels)", "imagenet_encoder": "(encoder from ImageNet)"}
-_METRICS = ("accuracy", "balanced_accuracy", "unseen_accuracy")
+_METRICS = ("accuracy", "balanced_accuracy", "unseen_accuracy", "knn_last")
+# The monitor of training images takes the place of a result; its images do not depend on the seed.
+_MONITOR = {"protocol": measured.TRAINING, "labels": 0}
 _MEASURED = pathlib.Path(__file__).parents[2] / "measured"
 _PUBLIC = ("digits", "cifar10", "cifar100")  # Data sets with the same images for every user.
 
@@ -29,8 +31,8 @@ class Setting(NamedTuple):
     baseline: str  #: A key of `ROWS`.
     dataset: str  #: Data set of the evaluation.
     size: str  #: `--image_size` of its images; empty for their own.
-    labels: int  #: Number of labels.
-    probe: str  #: `--probe`, `knn` or `held_out`.
+    labels: int  #: Number of labels; 0 for the monitor.
+    probe: str  #: `--probe`, `knn`, `held_out`, or `training` for the monitor.
 
 
 Scores = Mapping[Setting, Mapping[int, Mapping[str, float]]]  # By seed: accuracies by name.
@@ -88,7 +90,7 @@ def _setting(baseline: str, run: Run, entry: Mapping[str, Any]) -> Setting:
     probe = flags.get("probe", "logistic")
     if "logistic" in entry["protocol"]:
         probe = "logistic"
-    if entry["protocol"] in ("knn", "held_out"):
+    if entry["protocol"] in ("knn", "held_out", measured.TRAINING):
         probe = entry["protocol"]
     size = flags.get("image_size", "") if dataset == flags.get("dataset", "digits") else ""
     return Setting(baseline, dataset, size, entry["labels"], probe)
@@ -133,7 +135,7 @@ def _of_runs(
 ) -> dict[int, float]:
     """The scores of a baseline in the setting of the first result of some runs."""
     for run in runs.values():
-        for entry in run.entries:
+        for entry in (*run.entries, _MONITOR):
             if measured.matches(entry, selector) and entry["protocol"] != "supervised":
                 of_setting = scores.get(_setting(baseline, run, entry), {})
                 return {
