@@ -1,5 +1,6 @@
 """Prints what can be chosen, for `--list`."""
 
+import sys
 import textwrap
 from typing import Any
 
@@ -49,7 +50,13 @@ def print_hyperparameters(config: AlgorithmConfig) -> None:
 
 
 def print_all() -> None:
-    """Prints the names of all topics, and how to see more."""
+    """Prints the names of all topics, and how to see more; in a pipe, a line for each name."""
+    if not sys.stdout.isatty():
+        for topic in TOPICS:
+            kind = {"topologies": "topology"}.get(topic, topic.removesuffix("s"))
+            for name, text in _describe(topic).items():
+                print(f"{kind} {name}  {text}")
+        return
     width = max(map(len, TOPICS)) + 2
     for topic in TOPICS:
         text = f"{topic:{width}}{', '.join(_describe(topic))}"

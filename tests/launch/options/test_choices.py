@@ -1,5 +1,7 @@
 """`--list`: all names in under a screen, and a topic with a line for each name."""
 
+import sys
+
 import pytest
 from absl import flags
 
@@ -14,7 +16,8 @@ from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.views.policies import POLICIES
 
 
-def test_all_names_fit_on_a_screen(capsys):
+def test_all_names_fit_on_a_screen(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     pretrain.main(configs.run("--list"))
     printed = capsys.readouterr().out
     lines = printed.splitlines()
@@ -23,6 +26,15 @@ def test_all_names_fit_on_a_screen(capsys):
     assert [line.split()[0] for line in lines if line[:1].isalpha()] == list(TOPICS)
     names = set(printed.replace(",", " ").split())
     assert {*ALGORITHMS, *OBJECTIVES, *ENCODERS, *POLICIES, *PARTITIONS} <= names
+
+
+def test_other_programs_read_a_line_for_each_name(capsys):
+    pretrain.main(configs.run("--list"))
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    names = {kind: [name for of, name, _ in lines if of == kind] for kind, _, _ in lines}
+    assert [kind[:4] for kind in names] == [topic[:4] for topic in TOPICS]
+    assert names["algorithm"] == list(ALGORITHMS)
+    assert {"erdos_renyi", "tree"} <= set(names["topology"])
 
 
 @pytest.mark.parametrize(
