@@ -308,8 +308,9 @@ def bounds_table() -> list[str]:
 
 def _bound(contrast, shown) -> str:
     """A contrast's margin or factor in words; "" if it is about an order alone."""
-    factors = {abs(weight) for weight in contrast.weights.values()} - {1}
-    if factors:
+    weights = contrast.weights.values()
+    factors = {abs(weight) for weight in weights} - {1}
+    if factors and (sum(weights) or min(factors) < 1):  # Not of a difference of differences.
         factor = max(factors) if min(factors) > 1 else 0.5
         return f"a factor of {factor:g}" if factor > 1 else "half of a gain or of a loss"
     margin = contrast.margin * (100 if shown.percent else 1)

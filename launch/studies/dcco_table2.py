@@ -28,7 +28,7 @@ _TABLE2: dict[int, Figures] = {
 # CCO + FedAvg, which takes DCCO's.
 _DCCO_RATES = {64: 0.15, 128: 0.9, 256: 1.8}
 _RATES = {CCO: _DCCO_RATES, CONTRASTIVE: {64: 0.15, 128: 0.3, 256: 0.6}, DCCO: _DCCO_RATES}
-_COHORTS = tuple(f"{n} clients a round" for n in _RATES[DCCO])
+COHORTS = tuple(f"{n} clients a round" for n in _RATES[DCCO])
 _METRICS = {"": "accuracy", "_balanced": "balanced_accuracy"}
 
 
@@ -74,7 +74,7 @@ def _frozen(title: str, selector: Selector, columns: Sequence[str], rows: Rows) 
 def _statements(shown: Table) -> list[list[Claim]]:
     """The paper's statements about a table, as far as it has their rows and columns."""
     columns, scratch = shown.columns, shown.columns if SCRATCH in shown.rows else ()
-    text = "DCCO is above supervised training from scratch"
+    of_cco = columns if {CCO, UNTRAINED} <= shown.rows.keys() else ()
     return [
         say(shown, "contrastive", "DCCO is above contrastive + FedAvg at every cohort size",
             above(DCCO, CONTRASTIVE, columns)),
@@ -82,12 +82,11 @@ def _statements(shown: Table) -> list[list[Claim]]:
             "centralized CCO", above(DCCO, CENTRALIZED, columns[-1], -0.02)),
         say(shown, "cohort", "DCCO gains from a larger cohort",
             falls(DCCO, columns[-1], columns[0]) if len(columns) > 1 else ()),
-        say(shown, "cco", "Contrastive + FedAvg is above CCO + FedAvg at every cohort size",
-            above(CONTRASTIVE, CCO, columns if CCO in shown.rows else ())),
-        # The paper prints 13 to 17 points, which its Table 2 has from 128 clients a round on.
-        say(shown, "scratch", f"{text} by more than 13 points from 128 clients a round on",
-            above(DCCO, SCRATCH, scratch[-2:], 0.13)),
-        say(shown, "above_scratch", text, above(DCCO, SCRATCH, scratch)),
+        say(shown, "cco_fails", "CCO + FedAvg learns nothing: it is less than a point above the "
+            "untrained encoder", above(UNTRAINED, CCO, of_cco, -0.01)),
+        # The paper's 13 to 17 points are those of data on which training from scratch has 31.
+        say(shown, "scratch", "DCCO is above supervised training from scratch",
+            above(DCCO, SCRATCH, scratch)),
     ]  # fmt: skip
 
 
@@ -127,15 +126,15 @@ def dcco_table2(at: At) -> Experiment:
     cells.append(_central(at, "", finetune, scratch, *probes))
     partitions = {"one client a case": f"{METHODS[DCCO]}_{min(_DCCO_RATES)}"}
     tables = {
-        f"tuned{end}.{n}": _tuned(n, metric, _COHORTS, rows)
+        f"tuned{end}.{n}": _tuned(n, metric, COHORTS, rows)
         for n in _TABLE2
         for end, metric in _METRICS.items()
     }
     if at.scale == "cpu":
         linear = Selector("linear", 1524, "balanced_accuracy")
-        tables["frozen"] = _frozen("Linear probe, 1524 labelled cases", linear, _COHORTS, rows)
+        tables["frozen"] = _frozen("Linear probe, 1524 labelled cases", linear, COHORTS, rows)
         knn = linear._replace(protocol="knn", labels=None)
-        tables["knn"] = _frozen("Nearest neighbours, all labels", knn, _COHORTS, rows)
+        tables["knn"] = _frozen("Nearest neighbours, all labels", knn, COHORTS, rows)
     return at.build(cells, tables, map(_statements, tables.values()), partitions)
 
 
@@ -158,7 +157,7 @@ def dcco_table2_few_labels(at: At) -> Experiment:
     cells = [_run(at, name, row, 128, f"{own} {labels}", finetune) for row, name in rows.items()]
     cells.append(_central(at, f"{own} {labels}", finetune, scratch))
     rows[CENTRALIZED] = "centralized"
-    columns, tables = _COHORTS[1:2], {}
+    columns, tables = COHORTS[1:2], {}
     for n in (100, 300):
         for end, metric in _METRICS.items():
             tables[f"tuned{end}.{n}"] = _tuned(n, metric, columns, rows)
@@ -173,11 +172,11 @@ _FEW = "HAM10000, 100 labelled cases, tiny ResNet at 24x24, 128 clients a round,
 
 
 def _claim(
-    name: str, text: str, statement: str, rows: tuple[str, str], frozen: bool = True
+    name: str, text: str, statement: str, rows: tuple[str, str], note: str = "", frozen: bool = True
 ) -> PaperClaim:
     """A claim of Table 2: fine-tuned, and if told frozen, which is not the paper's protocol."""
     tuned = f"{_HAM} Fine-tuned on 1524, 3057 and 4592 cases."
-    trials = [Trial(tuned, "dcco_table2-cpu", f"tuned.*.{statement}", rows, _COHORTS)]
+    trials = [Trial(tuned, "dcco_table2-cpu", f"tuned.*.{statement}", rows, COHORTS, note)]
     kind, words = "tuned", "Fine-tuned"
     if frozen:
         kind, words = "frozen", "Frozen"
@@ -185,17 +184,19 @@ def _claim(
         trials.append(trials[0]._replace(setting=setting, statements=f"frozen.{statement}"))
     few = Trial(
         f"{_FEW}. {words}; balanced accuracy.", "dcco_table2_few_labels-cpu",
-        f"{kind}_balanced.100.{statement}", rows, _COHORTS[1:2], "Fine-tuned on 100 and on "
-        "300 labelled cases, pretrained networks are not above the one from scratch either.",
+        f"{kind}_balanced.100.{statement}", rows, COHORTS[1:2], "Fine-tuned on 100 and on "
+        "300 labelled cases, pretrained networks are not shown to be above the one from scratch.",
     )  # fmt: skip
     return PaperClaim(name, "Table 2", text, (*trials, few))
 
 
 CLAIMS = (
     _claim("D8", "On DERM DCCO is above contrastive FedAvg: 46.3 against 41.8 with 1524 cases and "
-           "128 clients.", "contrastive", (DCCO, CONTRASTIVE)),
+           "128 clients.", "contrastive", (DCCO, CONTRASTIVE), "FedAvg leaves out the clients of "
+           "one image, which are 4,411 of 5,976, with half of all images."),
     _claim("D9", "On DERM DCCO is close to centralized CCO: 47.8 with 256 clients, 48.0.",
            "central", (DCCO, CENTRALIZED)),
     _claim("D10", "On DERM DCCO is 13 to 17 points above training from scratch: 47.8 against 30.6.",
-           "scratch", (DCCO, SCRATCH), frozen=False),
+           "scratch", (DCCO, SCRATCH), "The order alone is tried: on HAM10000, training from "
+           "scratch has 78 percent already.", frozen=False),
 )  # fmt: skip

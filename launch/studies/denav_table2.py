@@ -124,7 +124,8 @@ CLAIMS = (
           "steps of 20 epochs, or 12 rounds of 5 clients; the best of three rates for each "
           "method.", "denav_table2-cpu", "cifar10.above", (_DENAV, *_FEDERATED, denav.SCRATCH),
           _SPLITS, "DeNAV is above all but Fed-SimCLR. Only these two are above the network "
-          "from scratch.",
+          "from scratch. All methods have as many local epochs; in the paper the others have five "
+          "times as many as DeNAV.",
           Trial(f"The same. {denav.FROZEN} on CIFAR-100, the data of pretraining.",
                 "denav_table2-cpu", "frozen.above", (_DENAV, *_FEDERATED, UNTRAINED),
                 tuple(_SPLITS))),

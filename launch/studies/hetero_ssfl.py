@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from launch.studies.engine.claims import Number, PaperClaim, Proof, claim
-from launch.studies.engine.statements import above, each_above, falls, loses_less, say, slug
+from launch.studies.engine.statements import above, each_above, falls, say, slug
 from launch.studies.engine.study import At, Figures, Rows, cell, grid, study, table
 from launch.studies.fedu import AVERAGED, FEDBYOL
 from tff_ssl.reporting.experiment import Contrast, Experiment, Table
@@ -275,8 +275,8 @@ def hetero_local_epochs(at: At) -> Experiment:
     statements = [
         say(shown, "stable", f"{SSFL} is stable: it falls by less than 2 points from {first} to "
             f"{last}", (Contrast({(SSFL, last): 1, (SSFL, first): -1}, -0.02),)),
-        *(say(shown, "averaged", f"{row} falls by more than {SSFL} from {first} to {last}",
-              loses_less(SSFL, row, first, last)) for row in averaged),
+        *(say(shown, "averaged", f"{row} is not: it falls by more than 2 points",
+              (Contrast({(row, first): 1, (row, last): -1}, 0.02),)) for row in averaged),
     ]  # fmt: skip
     notes = [
         "The paper has no table of it: section 5.1 says that unlike algorithms based on FedAvg the "
@@ -292,7 +292,7 @@ _CLIENTS = (
     "of 4 epochs."
 )
 _NO_INFLUENCE = (
-    "mu = 0.5 has the highest mean, 0.5 points above clients alone, and a RAD of 100 images is 0.6 "
+    "mu = 0.5 has the highest mean, 0.5 points above clients alone, and a RAD of 100 images is 0.7 "
     "above one of 1000. Neither is shown."
 )
 CLAIMS = (
@@ -309,8 +309,8 @@ CLAIMS = (
           (CENTRAL, SSFL, SUPERVISED, _UNTRAINED_CLIENTS, _UNTRAINED_LARGER), _COLUMN,
           "Supervised FedAvg is scored by its own classifier, and has ten rounds, too. It is below "
           "untrained encoders, and 13 of the 16 points by which Hetero-SSFL is above it come "
-          "without any training. The paper calls gaps of 4.0 and 6.5 points on the CIFARs slight; "
-          "less than 6.5 count here."),
+          "without any training. The paper calls gaps of 4.0 and 6.5 points on the CIFARs, and of "
+          "17.2 on Tiny-ImageNet, slight; less than 6.5 count here."),
     claim("H3", "Table 2",
           "On IID clients it is above them, too; CIFAR-10: 88.5, the best of them 85.9.",
           _CLIENTS.replace("two", "all"), "hetero_table2-cpu", "above", (SSFL, *_BASELINES),
@@ -323,12 +323,12 @@ CLAIMS = (
           "hetero_table3-cpu", "probed.above", (SSFL, *_TWO), ("5 (5)", "20 (5)", "100 (10)"),
           "With 20 and 100 clients no method is above its untrained encoder after ten rounds; an "
           "evaluated client takes part in 2.3 and 1.7 of them on average. With five, FedU and "
-          "FedEMA are above Hetero-SSFL."),
+          "FedEMA have higher means than Hetero-SSFL."),
     claim("H5", "Table 4", "Collaboration helps small and large clients: ResNet-18 71.9 to 85.4, "
           "ResNet-34 77.8 to 93.7.", "CIFAR-10, 5 clients of 510 images of two classes, 10 rounds "
           "of 4 epochs at 16x16.", "hetero_table4-cpu", "own.helps.tiny* own.helps.small*",
           ("tiny (in place of ResNet-18)", "small (in place of ResNet-34)"), (LOCAL, SSFL),
-          "Collaboration gains 0.4 and 0.6 points by the means; after 80 rounds of one epoch, in a "
+          "Collaboration gains 0.4 and 0.7 points by the means; after 80 rounds of one epoch, in a "
           "pilot of one seed, 1.1 and 0.1."),
     claim("H6", "Tables 5 and 6", "Fine-tuned with 1 % and 10 % of the labels it is above FedU and "
           "FedEMA; CIFAR-10: 79.3 and 88.7, FedEMA 75.8 and 87.4.", _CLIENTS, "hetero_table1-cpu",
@@ -340,7 +340,7 @@ CLAIMS = (
           f"{_DATA} 64 epochs in rounds of 1, 4 and 16.", "hetero_local_epochs-cpu",
           "stable averaged", (SSFL, "FedBYOL", "FedU"), ("E = 1", "E = 4", "E = 16"),
           "Hetero-SSFL is stable. FedBYOL and FedU fall by 0.5 and 0.7 points by the means, and "
-          "stay above it."),
+          "stay above it. By the same bound of two points FedU is stable, too."),
     claim("H8", "section 5.1", "A larger RAD is better.",
           f"{_DATA} 10 rounds of 4 epochs.", "hetero_influence-cpu", "rad",
           (SSFL, _UNTRAINED_CLIENTS), ("100 images", "1000 images"),
@@ -352,10 +352,10 @@ CLAIMS = (
     PaperClaim("H10", "Theorem 4.7", "After a round with E local steps and an update of the "
                "representations, a client's loss is below a printed bound.",
                (Proof("Equal clients with embeddings x -> w x of one image, whose constants are "
-                      "known; exact gradients; 1000 draws of rates, weights and mu", "with E = 1 "
-                      "the bound fails in 0.0 % of draws, with 2 in 99.1 %, with 5 in 99.5 %. Its "
-                      "last term counts one local step, and E of them move the representations",
-                      tuple(Number(fails, fails, most=0.0) for fails in (0.0, 99.1, 99.5)),
+                      "known; exact gradients; 10,000 draws of rates, weights and mu", "with E = "
+                      "1 the bound fails in 0.0 % of draws, with 2 in 65.2 %, with 5 in 65.4 %. "
+                      "Its last term counts one local step, and E of them move the representations",
+                      tuple(Number(fails, fails, most=0.0) for fails in (0.0, 65.2, 65.4)),
                       "python -m launch.studies.theorems"),)),
     PaperClaim("H14", "Lemma 4.5",
                "Local epochs lower a client's loss by at least a printed amount.",
@@ -365,18 +365,29 @@ CLAIMS = (
     PaperClaim("H11", "Lemma 4.6",
                "An update of the representations raises a client's loss by a bounded amount.",
                (Proof("The clients and draws of H10, with the loss before and after the update",
-                      "the bound fails in 0.0 % of draws with E = 1, in 99.1 % with 2 and in "
-                      "99.5 % with 5: it has the length of one local step, and the "
+                      "the bound fails in 0.0 % of draws with E = 1, in 65.2 % with 2 and in "
+                      "65.4 % with 5: it has the length of one local step, and the "
                       "representations move by E of them",
-                      tuple(Number(fails, fails, most=0.0) for fails in (0.0, 99.1, 99.5)),
+                      tuple(Number(fails, fails, most=0.0) for fails in (0.0, 65.2, 65.4)),
                       "python -m launch.studies.theorems"),)),
-    PaperClaim("H12", "Tables 1 to 3 and 5", "So it is on CIFAR-100: 67.7 in Table 1, the best of "
-               "the others 61.8.", untried="Not for lack of learning: in D1, networks of this "
-               "size go from 7 percent to 18 on CIFAR-100. With three seeds, Table 1 took 2.3 "
-               "hours of a core on CIFAR-10, and Tables 2 and 3 took 9.2. The command is "
+    PaperClaim("H15", "abstract, Theorem 4.7", "With a learning rate and mu below printed bounds "
+               "the loss falls in every round, so that the algorithm converges.",
+               (Proof("The clients and draws of H10 that keep both bounds", "the loss rises in "
+                      "0.0 % of rounds with E = 1, in 2.7 % with 2 and in 4.3 % with 5, for the "
+                      "cause of H10",
+                      tuple(Number(rises, rises, most=0.0) for rises in (0.0, 2.7, 4.3)),
+                      "python -m launch.studies.theorems"),)),
+    PaperClaim("H16", "Table 1", "On Tiny-ImageNet, too, Hetero-SSFL is above FedBYOL, FedSimSiam, "
+               "FedU and FedEMA: 61.5, the best of them 58.2.",
+               untried="Tiny-ImageNet is not here."),
+    PaperClaim("H12", "Tables 1 to 3 and 5", "On CIFAR-100, too, Hetero-SSFL is above the methods "
+               "that average models: 67.7 in Table 1, the best of them 61.8.",
+               untried="Not for lack of learning: in D1, networks of this size go from 7 percent "
+               "to 18 on CIFAR-100. With three seeds, Table 1 took 2.3 hours of a core on "
+               "CIFAR-10, and Tables 2 and 3 took 9.2. The command is "
                "`--experiment=hetero_table1 --dataset=cifar100`."),
-    claim("H13", "section 3.3", "With other kernels, such as RBF, results are as good as with "
-          "linear CKA (without figures).", f"{_DATA} 10 rounds of 4 epochs.",
+    claim("H13", "section 3.3", "With linear CKA, results are as good as with the RBF kernel "
+          "(without figures).", f"{_DATA} 10 rounds of 4 epochs.",
           "hetero_influence-cpu", "kernel", (SSFL, _UNTRAINED_CLIENTS),
           ("clients alone", "linear kernel", "RBF kernel"),
           "By the means, RBF is as good as no alignment, and linear half a point above both. The "

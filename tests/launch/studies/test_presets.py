@@ -96,6 +96,14 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
         assert (project_root / flag.partition("=")[2]).exists()
 
 
+# What papers say of their tables, and their tables do not; the cards of the claims say so.
+NOT_IN_ITS_TABLE = {
+    ("Table 1: linear probe", "FedU is more than 14 points above other methods on non-IID clients"),
+    ("Table 4: fine-tuned on CIFAR10", "The formula loses most without data volume, and least "
+     "without selection history"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("name", "scale"), catalog.SCALES)
 def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
     def published(figure, percent):
@@ -121,8 +129,8 @@ def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
         selector = table.selector._replace(metric="published")
         published_table = dataclasses.replace(table, selector=selector, selectors={})
         found[claim.table, claim.text] = verdicts.check(claim, published_table, values)
-    wrong = [claim for claim, verdict in found.items() if verdict == "does not hold"]
-    assert not wrong
+    wrong = {claim for claim, verdict in found.items() if verdict == "does not hold"}
+    assert wrong == NOT_IN_ITS_TABLE & found.keys()
     if name in ("dcco_table1", "dcco_table2", "fedu_table1", "hetero_table1", "denav_table4"):
         assert "holds" in found.values()
 
