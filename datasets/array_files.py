@@ -129,6 +129,13 @@ def _listing(
     )
 
 
+# What NumPy and JSON raise for files that are damaged, or of another kind.
+_DAMAGED = (
+    OSError, ValueError, TypeError, AttributeError, EOFError, RecursionError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+
+
 @contextlib.contextmanager
 def _reading(path: pathlib.Path) -> Iterator[None]:
     """Turns errors of reading a file into DatasetErrors that name it."""
@@ -140,7 +147,7 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
         raise DatasetError(f"data_dir: {path} is a folder: name the .npz file itself") from error
     except KeyError as error:
         raise DatasetError(f"{path} has no {error.args[0]}") from error
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         raise DatasetError(f"{path} cannot be read: {error}") from error
 
 

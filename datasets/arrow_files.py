@@ -113,6 +113,8 @@ def _tables(name: str, root: pathlib.Path, notes: list[str]) -> Iterator[_Table]
         if others:
             notes.append(f"{len(others)} files of no split are left out, such as {others[0]}")
             found = [(path, split) for path, split in found if split != NO_SPLIT]
+    if not found:
+        raise DatasetError(f"data_dir: {root} lists no files of images")
     for path, split in found:
         try:
             yield (_parquet_table if name == "parquet" else _saved_table)(path, split)
@@ -201,9 +203,6 @@ def _columns(table: _Table) -> _Columns:
     """The columns of a table, by the features in its metadata, or by their types."""
     import pyarrow as pa
 
-    metadata = (table.schema.metadata or {}).get(b"huggingface", b"{}")
-    features = json.loads(metadata).get("info", {}).get("features", {})
-
     def is_image(field: Any) -> bool:
         if pa.types.is_struct(field.type):
             return field.type.get_field_index("bytes") >= 0
@@ -217,11 +216,27 @@ def _columns(table: _Table) -> _Columns:
             f"alone or as the field bytes; its columns are {shown}"
         )
     names = table.schema.names
-    kinds = {n: features[n].get("names") for n in names if "names" in (features.get(n) or {})}
+    kinds = _names_of_classes(table)
     label = next((n for n in ("label", *kinds) if n in names), None)
     case = next((column for column in CASES if column in names), None)
     image = "image" if "image" in images else images[0]
     return _Columns(image, label, case, tuple(map(str, kinds.get(label or "") or ())))
+
+
+def _names_of_classes(table: _Table) -> dict[str, list[Any] | None]:
+    """The names of classes in Hugging Face's metadata, by column of labels."""
+    metadata = (table.schema.metadata or {}).get(b"huggingface", b"{}")
+    try:
+        features = (json.loads(metadata).get("info") or {}).get("features") or {}
+        kinds = {name: of.get("names") for name, of in features.items() if of and "names" in of}
+        if not all(isinstance(of, list | None) for of in kinds.values()):
+            raise ValueError("names of classes are no list")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DatasetError(
+            f"{table.path}: its metadata, huggingface, cannot be read ({error}): write the file "
+            "anew, or remove them"
+        ) from error
+    return {name: kinds[name] for name in table.schema.names if name in kinds}
 
 
 def _texts(table: _Table, column: str | None, names: Sequence[str] = ()) -> list[str]:

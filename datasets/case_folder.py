@@ -105,7 +105,9 @@ def _read_table(
     paths = {}
     for row in rows:
         name = os.path.normpath(row.file_name)
-        if not row.file_name or os.path.isabs(name) or name.split(os.sep)[0] == os.pardir:
+        is_outside = os.path.isabs(name) or name.split(os.sep)[0] == os.pardir
+        if not row.file_name or "\0" in row.file_name or is_outside:
+            name = name.replace("\0", "")
             problems.add(
                 row,
                 "file_name must be a path inside the folder: move the image there, and write its "

@@ -10,7 +10,7 @@ import inspect
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,10 @@ import tensorflow_federated as tff
 from datasets import catalog
 from datasets import partition as partitions
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
-from launch.options import (
-    command_line,
-    encoders,
-    hyperparameters,
-    known_names,
-    presets,
-    settings,
-)
+from launch.options import command_line, data, encoders, known_names, presets, settings
 from launch.options.run_config import EvaluationConfig, RunConfig
-from launch.probes import probing
+from launch.outputs import commands
+from launch.probes import probing, result_text
 from launch.runs import federated, runtimes, training
 from tff_ssl import whole_files
 from tff_ssl.algorithms import registry
@@ -44,6 +38,14 @@ from tff_ssl.reporting import checked_files
 
 Callback = Callable[[int, dict[str, float]], None]
 _PROTOCOLS = ("linear", "knn")
+# Flags of `launch.pretrain` that `train` does not take, and what to do instead.
+_NO_OPTIONS = {
+    "seeds": "call train for each seed, with seed=N",
+    "list": f"{commands.module('launch.pretrain', '--list')} prints the names",
+    "output_dir": "name the folder with folder=PATH",
+    "resume": "a run that was stopped in folder=PATH continues without it",
+    **dict.fromkeys(data.IMAGE_FLAGS, "the images are those of clients, as they are"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +77,12 @@ class Run:
         if (folder / "encoder").exists():
             raise ConfigurationError(f"{folder} already holds an encoder: name another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(self.folder / "encoder", folder / "encoder")
         for name in ("metrics.csv", "config.json", "partition.json"):
             if (self.folder / name).exists():
                 whole_files.write(folder / name, (self.folder / name).read_bytes())
+        # The encoder comes last: a folder that holds one is complete.
+        with whole_files.replacing_folder(folder / "encoder") as new:
+            shutil.copytree(self.folder / "encoder", new, dirs_exist_ok=True)
 
 
 def train(
@@ -102,7 +106,8 @@ def train(
     Args:
       clients: The images of each client: a dictionary, a list, or a `ClientData` of TFF whose
         elements have an `image`. Whole numbers are from 0 to 255, floating-point numbers from 0
-        to 1. A pair (images, labels) has class labels, which only supervised objectives read.
+        to 1. A pair (images, labels) has class labels, which only supervised objectives read:
+        whole numbers, negative for an image without a label.
       algorithm: Name of the algorithm, or `package.module:ENTRY`.
       encoder: Name of an encoder as for `--encoder`, a Keras model, or one of
         `tff_ssl.models.from_keras`. None for that of `init_from`, or tiny.
@@ -112,7 +117,7 @@ def train(
         temporary one, which ends with the program.
       callback: Is called after each round with its number from 1 and its metrics.
       options: Flags of `launch.pretrain` and hyperparameters of the algorithm by name, such as
-        `clients_per_round=8` or `temperature=0.2`.
+        `clients_per_round=8`, `temperature=0.2`, or `lambda_=20` for a keyword of Python.
 
     Raises:
       ConfigurationError: If a setting is impossible; the message names it.
@@ -129,8 +134,7 @@ def train(
     if folder is None:
         scratch = tempfile.TemporaryDirectory(prefix="tff_ssl_run_")
         folder = scratch.name
-    options |= {"output_dir": folder, "resume": pathlib.Path(folder, "config.json").exists()}
-    config = _config(algorithm, encoder, rounds, seed, options)
+    config = _config(algorithm, encoder, rounds, seed, folder, options)
     federated.run(config, functools.partial(_train, callback), dataset)
     run = load_run(folder)
     if scratch is not None:
@@ -192,8 +196,9 @@ def evaluate(
 
     Args:
       encoder: Function of images to features, such as `run.encoder`.
-      train: Images and class labels, whole numbers, of which some are used for training.
-      test: Images and class labels.
+      train: Images and class labels, whole numbers, of which some are used for training. Negative
+        labels are unknown.
+      test: Images and class labels; those without a label are not scored.
       protocol: `linear` (logistic regression on few labels) or `knn` (all labels).
       labels_per_class: Numbers of labels a class, a result for each.
       label_draws: Number of random draws of the labels; results are their means.
@@ -206,20 +211,22 @@ def evaluate(
         raise ConfigurationError(
             f"protocol must be one of {', '.join(_PROTOCOLS)}; got {protocol!r}"
         )
-    splits = []
+    given = []
     for name, pair in (("train", train), ("test", test)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ConfigurationError(f"{name} must be a pair, (images, labels)")
-        splits.append(_split(pair[0], np.asarray(pair[1]), name))
-    names = tuple(map(str, range(1 + max(int(split.labels.max()) for split in splits))))
+        given.append((name, pair[0], np.asarray(pair[1])))
+    splits, names = _splits(given)
     dataset = ImageDataset(catalog.ARRAYS, splits[0], splits[1], names)
     config = EvaluationConfig(
         labels_per_class=tuple(labels_per_class), label_draws=label_draws, baselines=("raw_pixels",)
     )
     kinds = {linear_probe.ENCODER: encoder, "raw_pixels": features.raw_pixels}
     if protocol == "knn":
-        return probing.knn_results(dataset, kinds, config)
-    return probing.linear_probes(dataset, kinds, config, seed)
+        results = probing.knn_results(dataset, kinds, config)
+    else:
+        results = probing.linear_probes(dataset, kinds, config, seed)
+    return result_text.with_class_names(results, names)
 
 
 def embed(
@@ -252,7 +259,7 @@ def partition(
       settings: Settings of `datasets.partition.make`, such as `alpha`.
     """
     array = np.asarray(labels)
-    split = _split(np.zeros([len(array), 1, 1, 1], np.uint8), array, "labels")
+    (split,), _ = _splits([("labels", np.zeros([len(array), 1, 1, 1], np.uint8), array)])
     known = list(inspect.signature(partitions.make).parameters)[3:]
     if unknown := [setting for setting in settings if setting not in known]:
         raise ConfigurationError(
@@ -285,25 +292,25 @@ def _dataset(
     named = clients if isinstance(clients, Mapping) else dict(enumerate(clients))
     if not named:
         raise ConfigurationError("clients: there are none")
-    splits = {}
+    given = []
     for name, value in named.items():
         pair = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
-        splits[name] = _split(*pair, f"client {name}")
-    shapes = {split.images.shape[1:] for split in splits.values()}
+        given.append((f"client {name}", *pair))
+    splits, class_names = _splits(given)
+    shapes = {split.images.shape[1:] for split in splits}
     if len(shapes) > 1:
         raise ConfigurationError(
             f"clients: images must have one shape, and have {', '.join(map(str, sorted(shapes)))}"
         )
     images, labels = (
-        np.concatenate([getattr(split, field) for split in splits.values()])
+        np.concatenate([getattr(split, field) for split in splits])
         for field in ("images", "labels")
     )
     # Padded, so that clients keep their order.
     width = len(str(len(splits)))
-    ids = [f"{k:0{width}}" for k, split in enumerate(splits.values()) for _ in range(len(split))]
+    ids = [f"{k:0{width}}" for k, split in enumerate(splits) for _ in range(len(split))]
     train = Split(images, labels, np.arange(len(images)), np.array(ids, object))
-    names = tuple(map(str, range(1 + max(int(labels.max()), -1))))
-    return ImageDataset(catalog.ARRAYS, train, train.take(slice(0, 0)), names)
+    return ImageDataset(catalog.ARRAYS, train, train.take(slice(0, 0)), class_names)
 
 
 def _read(clients: tff.simulation.datasets.ClientData, name: str) -> tuple[Any, Any]:
@@ -315,8 +322,25 @@ def _read(clients: tff.simulation.datasets.ClientData, name: str) -> tuple[Any, 
     return np.stack([element["image"] for element in elements]), labels
 
 
-def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
-    """Images and labels, checked."""
+def _splits(given: Iterable[tuple[str, Any, Any]]) -> tuple[list[Split], tuple[str, ...]]:
+    """Splits of names (for errors), images and labels; and the names of their classes.
+
+    The classes are the labels that occur, in order, as for `--dataset=npz`.
+    """
+    checked = [_check(*one) for one in given]
+    classes = sorted({label for _, labels in checked for label in labels if label >= 0})
+    indices = {label: i for i, label in enumerate(classes)}
+    splits = []
+    for images, labels in checked:
+        numbers = np.array([indices.get(label, NO_LABEL) for label in labels], np.int32)
+        splits.append(Split(images, numbers, np.arange(len(images))))
+    return splits, tuple(map(str, classes))
+
+
+def _check(
+    name: str, images: npt.ArrayLike, labels: Any
+) -> tuple[npt.NDArray[np.uint8], list[int]]:
+    """Images as uint8, and labels as Python's integers, which have no largest value; checked."""
     array = np.asarray(images)
     if array.ndim != 4 or not len(array):
         raise ConfigurationError(
@@ -334,11 +358,16 @@ def _split(images: npt.ArrayLike, labels: Any, name: str = "images") -> Split:
     known = np.full(len(array), NO_LABEL) if labels is None else np.asarray(labels)
     if known.shape != (len(array),) or known.dtype.kind not in "iu":
         raise ConfigurationError(f"{name}: {len(array)} images need as many whole-number labels")
-    return Split(pixels.astype(np.uint8), known.astype(np.int32), np.arange(len(array)))
+    return pixels.astype(np.uint8), known.tolist()
 
 
 def _config(
-    algorithm: str, encoder: str | None, rounds: int | None, seed: int, options: Mapping[str, Any]
+    algorithm: str,
+    encoder: str | None,
+    rounds: int | None,
+    seed: int,
+    folder: str | pathlib.Path,
+    options: Mapping[str, Any],
 ) -> RunConfig:
     """The configuration of a run on arrays, whose cases are the clients.
 
@@ -347,25 +376,38 @@ def _config(
     if near := known_names.nearest("algorithm", algorithm):
         raise ConfigurationError(f"algorithm={algorithm!r}: did you mean {near!r}?")
     preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
-    known = settings.settings(RunConfig, "pretrain")
-    own = hyperparameters.names(registry.find(algorithm, None).hyperparameters)
     flags: dict[str, Any] = {"flagfile": preset, "dataset": catalog.ARRAYS, "partition": "per_case"}
+    flags |= {"output_dir": folder, "resume": pathlib.Path(folder, "config.json").exists()}
     flags |= {"algorithm": algorithm, "seed": seed, "encoder": encoder, "rounds": rounds}
     arguments = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    for name, value in options.items():
-        if name in own:
-            arguments.append(f"--hparam={name}={value}")
-        elif name in known:
-            text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-            arguments.append(f"--{name}={text}")
-        else:
-            nearest = difflib.get_close_matches(name, [*own, *known], 1)
-            hint = f" (did you mean {nearest[0]}?)" if nearest else ""
-            raise ConfigurationError(
-                f"{name} is neither a hyperparameter of {algorithm} nor a flag of pretrain{hint}"
-            )
+    arguments += _arguments(algorithm, options)
     try:
         config, _ = command_line.parse(RunConfig, "pretrain", ["train", *arguments])
     except Exception as error:
         raise ConfigurationError(" ".join(str(error).split())) from error
     return config
+
+
+def _arguments(algorithm: str, options: Mapping[str, Any]) -> list[str]:
+    """Flags and hyperparameters of an algorithm as on the command line."""
+    known = settings.settings(RunConfig, "pretrain")
+    entry = registry.find(algorithm, None)
+    own = [field.name for field in dataclasses.fields(entry.hyperparameters)]
+    arguments = []
+    for name, value in options.items():
+        items = value if isinstance(value, tuple | list) else [value]
+        if name in _NO_OPTIONS:
+            raise ConfigurationError(f"{name} is no option of train: {_NO_OPTIONS[name]}")
+        if name in own or f"{name}_" in own:  # `lambda_`, which `**{"lambda": 20}` may name, too.
+            arguments.append(f"--hparam={name}={value}")
+        elif name not in known:
+            nearest = difflib.get_close_matches(name, [*own, *known], 1)
+            hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+            raise ConfigurationError(
+                f"{name} is neither a hyperparameter of {algorithm} nor a flag of pretrain{hint}"
+            )
+        elif known[name].repeated:
+            arguments += [f"--{name}={item}" for item in items]
+        else:
+            arguments.append(f"--{name}={','.join(map(str, items))}")
+    return arguments

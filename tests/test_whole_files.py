@@ -1,7 +1,10 @@
 """Files that appear whole or not at all, and never follow a link."""
 
+import contextlib
 import errno
 import os
+import pathlib
+import shutil
 import stat
 
 import pytest
@@ -46,6 +49,46 @@ def test_an_error_leaves_what_was_there(tmp_path, writer):
     assert (path / "inside" if path.is_dir() else path).read_text() == "first"
 
 
+def test_a_process_that_dies_while_it_replaces_a_folder_leaves_a_whole_one(tmp_path, monkeypatch):
+    """Dies at each renaming and deletion; what it left unfinished is deleted afterwards."""
+    path, calls = tmp_path / "name", []
+
+    class Died(BaseException):
+        """Like a kill, from which nothing is cleaned up."""
+
+    def dying(call, at):
+        def wrapped(*args, **options):
+            calls.append(call.__name__)
+            if len(calls) == at:
+                monkeypatch.undo()
+                monkeypatch.setattr(shutil, "rmtree", lambda *args, **options: None)
+                raise Died
+            return call(*args, **options)
+
+        return wrapped
+
+    for at in range(1, 5):
+        path.mkdir()
+        for name in "ab":
+            (path / name).write_text("old")
+        calls.clear()
+        monkeypatch.setattr(pathlib.Path, "rename", dying(pathlib.Path.rename, at))
+        monkeypatch.setattr(shutil, "rmtree", dying(shutil.rmtree, at))
+        with contextlib.suppress(Died), whole_files.replacing_folder(path) as new:
+            for name in "ab":
+                (new / name).write_text("new")
+        monkeypatch.undo()
+        # Only between two renamings is there none.
+        assert path.exists() or calls == ["rename", "rename"], at
+        if path.exists():
+            texts = {inside.read_text() for inside in path.iterdir()}
+            assert len(list(path.iterdir())) == 2, at
+            assert len(texts) == 1, at
+        for left in tmp_path.iterdir():
+            shutil.rmtree(left)
+    assert calls[:3] == ["rename", "rename", "rmtree"]
+
+
 def test_links_are_replaced_and_not_followed(tmp_path):
     victim, folder = tmp_path / "victim", tmp_path / "kept"
     victim.write_text("precious")
@@ -72,6 +115,12 @@ def test_lines_are_added(tmp_path):
         with whole_files.append(tmp_path / "log") as file:
             file.write(line)
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
+
+
+def test_lines_may_name_files_whose_names_are_not_utf_8(tmp_path):
+    with whole_files.append(tmp_path / "log") as file:
+        file.write(os.fsdecode(b"K\xe4fer\n"))
+    assert (tmp_path / "log").read_bytes() == b"K\xe4fer\n"
 
 
 def test_what_a_killed_process_left_is_deleted_and_nothing_else(tmp_path):

@@ -70,20 +70,26 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
-        remove(path)
-        temporary.rename(path)
+        # To delete a folder takes a while, to rename it does not.
+        with tempfile.TemporaryDirectory(_SUFFIX, _prefix(path), path.parent) as aside:
+            if path.is_symlink() or path.exists():
+                path.rename(pathlib.Path(aside, path.name))
+            temporary.rename(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
 def append(path: str | os.PathLike[str]) -> IO[str]:
-    """Opens a text file to which lines are added; an OSError if it is a link."""
+    """Opens a text file to which lines are added; an OSError if it is a link.
+
+    Names of files in it need not be UTF-8.
+    """
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
-    return open(path, "a", newline="", encoding="utf-8", opener=opener)
+    return open(path, "a", newline="", encoding="utf-8", errors="surrogateescape", opener=opener)
 
 
 def remove(path: pathlib.Path) -> None:

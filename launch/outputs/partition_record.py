@@ -2,7 +2,7 @@
 
 import hashlib
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,12 @@ def data_digests(
         "the clients": [sizes, *clients, *([] if taken is None else [taken])],
     }
     return {name: _hash(arrays) for name, arrays in parts.items()}
+
+
+def has_digests(dataset: ImageDataset, digests: Mapping[str, str]) -> bool:
+    """Whether a data set has these hashes of `data_digests`, apart from those of the clients."""
+    now = data_digests(dataset)
+    return all(digests.get(part) == now[part] for part in now if part != "the clients")
 
 
 def _hash(arrays: Iterable[np.ndarray]) -> str:

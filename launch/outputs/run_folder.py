@@ -26,6 +26,9 @@ _ABOUT = (
 )  # fmt: skip
 LOCAL_RAY = "local:"  # Start of a value of `--ray` without an address.
 _OF_SEED = "seed_"  # Start of the name of a run's folder, with `--seeds`.
+# What a run and evaluations of it write after the last round. The results are the first to move:
+# `--seeds` takes a run with results for finished.
+_AFTER_TRAINING = ("result*.json", "encoder", "clients", "run.html", "embed.html")
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
@@ -39,7 +42,8 @@ def open_run(
     """Locks the folder for a run, which it creates if needed, and writes `config.json`.
 
     A resumed run updates the flags that may change and, with more rounds, `rounds_before`: a list
-    of the earlier numbers of rounds.
+    of the earlier numbers of rounds. Its encoder and results then move to `rounds_N/`, where N is
+    the earlier number.
 
     Args:
       config: The configuration, as `options.settings.to_json` gives it.
@@ -99,7 +103,25 @@ def _update_config(
             "the rounds continue as in a run of that length",
             flush=True,
         )
+        _set_aside(path.parent, were)
     _write_config(path, {**config, **about}, data)
+
+
+def _set_aside(folder: pathlib.Path, rounds: int) -> None:
+    """Moves what a run wrote after its last round to `rounds_N/`.
+
+    If the run is stopped before its new last round, its folder has no encoder and no results of
+    fewer rounds than `config.json` says.
+    """
+    written = [path for pattern in _AFTER_TRAINING for path in sorted(folder.glob(pattern))]
+    if not written:
+        return
+    aside = folder / f"rounds_{rounds}"
+    aside.mkdir(exist_ok=True)
+    for path in written:
+        whole_files.remove(aside / path.name)
+        path.rename(aside / path.name)
+    print(f"note: its encoder and results up to now are in {aside}/", flush=True)
 
 
 def commands_to_resume() -> list[str]:

@@ -53,7 +53,7 @@ def check(
     before = content["flags"]
     check_script(folder, before, config.get("script"))
     names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS - {"rounds"}
-    different = [n for n in sorted(names) if _comparable(before, n) != _comparable(config, n)]
+    different = [n for n in sorted(names) if comparable(before, n) != comparable(config, n)]
     # What depends on the images, such as the size of a cohort, changes with them.
     digests = content.get("data_digests", {})
     parts = [part for part in digests if data.get(part) != digests[part]]
@@ -72,7 +72,7 @@ def check(
     _check_rounds(before, config)
 
 
-def _comparable(config: Mapping[str, Any], name: str) -> Any:
+def comparable(config: Mapping[str, Any], name: str) -> Any:
     """A flag's value; only the last one of a hyperparameter that is given several times.
 
     A flag that is false is as one that the run does not know, because it was added later.
@@ -101,7 +101,7 @@ def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
 
 def training_digest(flags: Mapping[str, Any]) -> str:
     """A hash of the flags of a run on which its training depends."""
-    fixed = {name: _comparable(flags, name) for name in flags.keys() - _CHANGEABLE_FLAGS}
+    fixed = {name: comparable(flags, name) for name in flags.keys() - _CHANGEABLE_FLAGS}
     # A flag that a later release adds is not given in an earlier run.
     return digest({n: v for n, v in fixed.items() if v is not None and n != "rounds"})
 

@@ -14,6 +14,8 @@ from launch.probes.result_text import BASELINES, COLLAPSE
 # The classifier of each protocol.
 _PROTOCOLS = {
     "linear": "A linear classifier on the frozen encoder",
+    "linear (lars)": "A linear classifier, trained with LARS, on the frozen encoder",
+    "linear (adam)": "A linear classifier, trained with Adam, on the frozen encoder",
     "linear logistic": "Logistic regression on the frozen encoder",
     "knn": "A classifier by nearest neighbours",
     "finetune": "A fine-tuned classifier",

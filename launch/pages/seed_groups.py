@@ -97,6 +97,7 @@ def mean_results(groups: Groups) -> dict[str, list[dict[str, Any]]]:
                 "labels": one.labels,
                 **({"labels_per_class": one.labels} if one.is_per_class else {}),
                 **({"pretrained_on": ""} if one.dataset else {}),
+                "method": one.method,
                 **_scores(figures.accuracy),
                 "baselines": {key: _scores(scores) for key, scores in figures.baselines.items()},
             }

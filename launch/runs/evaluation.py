@@ -4,12 +4,14 @@ import functools
 import pathlib
 from typing import Any
 
-from datasets import case_split
+from datasets import case_split, catalog
 from datasets.image_dataset import ImageDataset
 from launch.options import adapting, data, defaults, encoders, resuming, settings
 from launch.options import model as model_options
+from launch.options.image_config import DataConfig
+from launch.options.run_config import RunConfig
 from launch.options.script_configs import EvaluateConfig
-from launch.outputs import run_folder
+from launch.outputs import partition_record, run_folder
 from launch.probes import finetuning, probing, result_text
 from tff_ssl import named_code
 from tff_ssl.deployment import encoder_weights, saved_model
@@ -33,6 +35,7 @@ _RUN_FLAGS = (
     *data.IMAGE_FLAGS, "encoder", "projector", "towers", "norm", "projector_output_batch_norm",
     "view_size", "seed", "probe", "also_logistic", "per_case", "baselines",
 )  # fmt: skip
+_LONGEST_NAME = 50  # Characters of a folder's name that the name of a result file repeats.
 
 
 def evaluate(config: EvaluateConfig) -> None:
@@ -46,12 +49,15 @@ def evaluate(config: EvaluateConfig) -> None:
             )
     folder = pathlib.Path(config.run)
     output = pathlib.Path(config.output.output_dir or folder)
-    config, encoder_folder, trained_on = _take_settings(folder, config)
+    config, encoder_folder, run = _take_settings(folder, config)
     encoder = saved_model.load_encoder(encoder_folder, config.run_saved_model_graph)
     if config.protocol == "transfer" and config.data.image_size is None:
         config = settings.replace(config, image_size=encoder.image_shape[0])
     data.check_folder(config.data.dataset, config.data.data_dir, config.given)
     dataset = data.load_dataset(config.data)
+    other = _describe_other(dataset, config.data, run, run_folder.run_of(folder)) if run else {}
+    if run and not other:
+        _refuse_transfer(config, run)
     if config.protocol == "held_out":
         dataset = case_split.without_test(dataset)
     config = adapting.fit_evaluation(dataset, config)
@@ -61,9 +67,7 @@ def evaluate(config: EvaluateConfig) -> None:
         height, width = dataset.train.images.shape[1:3]
         shape = (height, width, shape[2])
     data.check_image_shape(dataset, shape, f"the encoder in {encoder_folder}")
-    is_other = trained_on not in (None, dataset.name)
-    other = f"_{dataset.name.replace('/', '_')}" if is_other else ""
-    path = output / f"result_{config.protocol}{other}.json"
+    path = output / _file_name(config, other)
     print(
         f"{config.protocol} on {dataset.name} with the encoder in {encoder_folder}/; the result "
         f"goes to {path}{', in the place of the one there' if path.exists() else ''}",
@@ -73,8 +77,7 @@ def evaluate(config: EvaluateConfig) -> None:
     with run_folder.new(output):
         results = _results(dataset, encoder, config)
     frozen.check_unchanged(weights_before, encoder.weights)
-    if is_other:
-        results = [result | {"pretrained_on": trained_on} for result in results]
+    results = [result | other for result in results]
     run_folder.write_json(path, result_text.with_class_names(results, dataset.class_names))
     lines = [result_text.format_results(results), *result_text.comparison_lines(results)]
     print("\n" + "\n\n".join([*lines, f"written to {path}"]))
@@ -82,32 +85,77 @@ def evaluate(config: EvaluateConfig) -> None:
 
 def _take_settings(
     folder: pathlib.Path, config: EvaluateConfig
-) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
-    """Takes over the run's or encoder's flags; also returns the encoder's folder and data set."""
+) -> tuple[EvaluateConfig, pathlib.Path, RunConfig | None]:
+    """Takes over the run's or encoder's flags; also returns the encoder's folder, and the run."""
     of_run = run_folder.run_of(folder)
     run = resuming.read_run(of_run)
     if run is None:
         network = _network_settings(folder)
         config = resuming.take_over(config, network, network)
         return defaults.resolve(config, "supervised", network), folder, None
-    trained_on = run.data.dataset
     config = resuming.take_over(config, settings.flat(run), _RUN_FLAGS, of_run)
-    is_same = config.data.dataset == trained_on
     # On another data set, views have the run's size, even where that is a default.
+    is_same = config.data.dataset == run.data.dataset
     kept = run.given & {"view_size"} if is_same else {"view_size"}
     config = defaults.resolve(config, "supervised", kept)
     if run.clients.shift != "none":
         print("note: the run has --shift, and this evaluation is on images without it")
-    if config.protocol == "transfer" and is_same:
-        raise ConfigurationError(
-            f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
-        )
+    if _is_named_alike(config.data, run.data):
+        _refuse_transfer(config, run)
     encoder_folder = run_folder.encoder_of(folder)
     is_own = named_code.of_flags({"encoder": config.model.encoder})
     if is_own and "encoder" not in config.given:  # Its file has the graph; no code is imported.
         network = _network_settings(encoder_folder)
         config = settings.replace(config, encoder=network.get("encoder", config.model.encoder))
-    return config, encoder_folder, trained_on
+    return config, encoder_folder, run
+
+
+def _is_named_alike(one: DataConfig, other: DataConfig) -> bool:
+    """Whether two configurations name the same data set, and of your own images the same folder."""
+    if one.dataset != other.dataset or not catalog.is_own(one.dataset):
+        return one.dataset == other.dataset
+    return _folder(one) == _folder(other)
+
+
+def _folder(config: DataConfig) -> pathlib.Path:
+    return pathlib.Path(config.data_dir or "").resolve()
+
+
+def _describe_other(
+    dataset: ImageDataset, config: DataConfig, run: RunConfig, folder: pathlib.Path
+) -> dict[str, str]:
+    """Further fields of results on other images than the run in a folder was trained on.
+
+    There are none for the run's own images. Yours may have moved since the training: those in
+    another folder are the run's if they have the same hashes.
+    """
+    if _is_named_alike(config, run.data):
+        return {}
+    fields = {"pretrained_on": run.data.dataset}
+    if not catalog.is_own(config.dataset):
+        return fields
+    digests = run_folder.read_config(folder).get("data_digests", {})
+    if config.dataset == run.data.dataset and partition_record.has_digests(dataset, digests):
+        return {}
+    return fields | {"data_dir": str(_folder(config))}
+
+
+def _refuse_transfer(config: EvaluateConfig, run: RunConfig) -> None:
+    """Raises a ConfigurationError if a transfer would be to the images of the training."""
+    if config.protocol == "transfer":
+        own = " or another --data_dir" if catalog.is_own(run.data.dataset) else ""
+        raise ConfigurationError(
+            f"--protocol=transfer needs another --dataset than the run's, {run.data.dataset}{own}"
+        )
+
+
+def _file_name(config: EvaluateConfig, other: dict[str, str]) -> str:
+    """Name of the result file; of another data set with its name, and with your images' folder."""
+    parts = [config.protocol, config.data.dataset.replace("/", "_")] if other else [config.protocol]
+    if "data_dir" in other:
+        name = pathlib.Path(other["data_dir"]).name[:_LONGEST_NAME]
+        parts.append("".join(c if c.isprintable() else "_" for c in name))
+    return f"result_{'_'.join(parts)}.json"
 
 
 def _network_settings(folder: pathlib.Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Simulates a pretraining run, from its configuration to its results."""
 
 import contextlib
+import functools
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -103,7 +104,7 @@ def run(config: RunConfig, train: Train, dataset: ImageDataset | None = None) ->
     """
     runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     chosen = algorithm_options.choose(config)
-    dataset = dataset or load(chosen.config)
+    dataset = load(chosen.config, dataset)
     config = adapting.fit_evaluation(dataset, chosen.config)
     chosen = micro_batches.fit(chosen._replace(config=config), dataset, runtime.gpu)
     built = build(chosen, dataset)
@@ -163,13 +164,17 @@ def _train_and_evaluate(
         )  # fmt: skip
 
 
-def load(config: RunConfig) -> ImageDataset:
-    """Loads the data set, and checks that it has the labels the objective needs."""
-    dataset = data.load_dataset(config.data, pretrained.largest_photo(config))
-    if OBJECTIVES[config.objective].supervised and np.any(dataset.train.labels < 0):
+def load(config: RunConfig, given: ImageDataset | None = None) -> ImageDataset:
+    """Loads the data set if none is given, and checks that it has the labels the objective needs.
+
+    Without this check, clients with an unlabelled image would fail and be dropped in every round.
+    """
+    dataset = given or data.load_dataset(config.data, pretrained.largest_photo(config))
+    unlabelled = np.count_nonzero(dataset.train.labels < 0)
+    if OBJECTIVES[config.objective].supervised and unlabelled:
         raise ConfigurationError(
             f"--objective={config.objective} needs a label for every training image of "
-            f"--dataset={dataset.name}"
+            f"--dataset={dataset.name}: {unlabelled:,} of {len(dataset.train):,} have none"
         )
     return dataset
 
@@ -197,14 +202,17 @@ def build(chosen: Chosen, dataset: ImageDataset, batched: bool = True) -> Built:
     if participation and not participation.varies:
         # An impossible --fold fails here, and not in the first round.
         cohort.fold(participation.cohorts(0), groups)
-    evaluated = _choose_evaluated_client(clients, participation, config.rounds)
+    # Needed without a global model alone, and the cohorts of many rounds take a while.
+    evaluated = functools.cache(
+        functools.partial(_choose_evaluated_client, clients, participation, config.rounds)
+    )
     setting = RunSetting(
         sizes, config.rounds, participation, graph, clients.server_images, groups,
         aggregation.epsilon, evaluated,
     )  # fmt: skip
     if clients.population:
         # `evaluate` builds the model of the client that stands for the run.
-        of_run = clients.population.models[clients.population.model_of_client[evaluated]]
+        of_run = clients.population.models[clients.population.model_of_client[evaluated()]]
         config = settings.replace(config, encoder=of_run.encoder)
     chosen = chosen._replace(config=config)
     part = _participation(setting)

@@ -187,7 +187,7 @@ def run_script(
                 _running.discard(process)
     if code == 0:
         return None
-    lines = [line for line in log.read_text().splitlines() if line.strip()]
+    lines = [line for line in log.read_text(errors="surrogateescape").splitlines() if line.strip()]
     if is_ending():
         return lines[-2] if lines[-1].startswith(commands.CONTINUE) else "interrupted"
     return ended_by(code) if code < 0 else lines[-1].removeprefix("error: ")

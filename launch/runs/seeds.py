@@ -11,7 +11,7 @@ from typing import Any
 from launch.options import resuming, settings
 from launch.options.run_config import RunConfig, ScriptConfig
 from launch.options.script_configs import EvaluateConfig, VisualizeConfig
-from launch.outputs import commands, output_folder, run_folder, tables
+from launch.outputs import commands, output_folder, run_folder, same_run, tables
 from launch.probes import result_text
 from launch.runs import scripts
 from tff_ssl import whole_files
@@ -55,7 +55,7 @@ def train(config: RunConfig) -> None:
                 folder.rmdir()
             _end(seed, code, to_continue if run.exists() else "")
     runs = [run_folder.of_seed(folder, seed) for seed in seeds]
-    _summarize(dict(zip(seeds, runs, strict=True)), folder)
+    _summarize({s: _entries(run) for s, run in zip(seeds, runs, strict=True)}, folder)
     print(f"wrote {_compare(runs, folder)} (open it in a browser)")
 
 
@@ -80,7 +80,8 @@ def evaluate(config: EvaluateConfig) -> None:
         given = [*sys.argv[1:], "--seeds=", *own, f"--output_dir={output}"]
         if code := scripts.show_script(["evaluate", *given]):
             _end(seed, code)
-    _summarize(outputs, folder)
+    written = {seed: _newest(output, config.protocol) for seed, output in outputs.items()}
+    _summarize({s: _entries(path.parent, path.stem) for s, path in written.items()}, folder)
     if runs and all(outputs[seed] == runs[seed] for seed in seeds):
         page = _compare([runs[seed] for seed in seeds], folder)
     else:
@@ -111,8 +112,9 @@ def is_finished(run: pathlib.Path, config: RunConfig) -> bool:
 
 def _has_flags(run: pathlib.Path, config: RunConfig) -> bool:
     flags, values = run_folder.read_flags(run), settings.flat(config)
+    given = {name: settings.json_value(values[name]) for name in config.given - _OF_COMMAND}
     return bool(flags) and all(
-        settings.json_value(values[name]) == flags.get(name) for name in config.given - _OF_COMMAND
+        same_run.comparable(given, name) == same_run.comparable(flags, name) for name in given
     )
 
 
@@ -150,12 +152,23 @@ def _end(seed: int, code: int, to_continue: str = "") -> None:
     sys.exit(code)
 
 
-def _summarize(folders: Mapping[int, pathlib.Path], output: pathlib.Path) -> None:
-    """Prints mean and deviation of all results in the folders of the seeds; `summary.csv`."""
-    results = {seed: records.read_results(run) for seed, run in folders.items()}
-    found = over_seeds.collect({seed: records.entries(one) for seed, one in results.items()})
+def _newest(folder: pathlib.Path, protocol: str) -> pathlib.Path:
+    """The result file that an evaluation has just written; only that knows its whole name."""
+    paths = folder.glob(f"result_{protocol}*.json")
+    return max(paths, key=lambda path: path.stat().st_mtime_ns)
+
+
+def _entries(folder: pathlib.Path, name: str | None = None) -> list[Mapping[str, Any]]:
+    """The entries of a run's result file of this name without extension, or of all."""
+    results = records.read_results(folder)
+    return records.entries({name: results[name]} if name else results)
+
+
+def _summarize(entries: Mapping[int, list[Mapping[str, Any]]], output: pathlib.Path) -> None:
+    """Prints mean and deviation of the seeds' results; writes `summary.csv`."""
+    found = over_seeds.collect(entries)
     rows = [summary_row(one, figures) for one, figures in found.items()]
-    print(f"\n{result_text.format_seeds(list(folders), found)}\n")
+    print(f"\n{result_text.format_seeds(list(entries), found)}\n")
     path = whole_files.write(output / "summary.csv", tables.as_csv(rows))
     print(f"wrote {path}", flush=True)
 
@@ -164,6 +177,7 @@ def summary_row(one: Measured, figures: Figures) -> dict[str, Any]:
     """A row of `summary.csv`; the deviation of a single seed is None."""
     row: dict[str, Any] = {
         "protocol": one.protocol,
+        "method": one.method or None,
         "dataset": one.dataset or None,
         "labels_per_class": one.labels if one.is_per_class else None,
         "labels": None if one.is_per_class else one.labels,

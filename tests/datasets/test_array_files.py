@@ -178,3 +178,10 @@ def test_leaf(tmp_path):
 def test_mistakes_in_leaf_name_the_user_and_the_row(tmp_path, content, words):
     write_leaf(tmp_path, "train", content)
     assert words in error_message("leaf", tmp_path)
+
+
+def test_a_file_of_leaf_may_be_nested_too_deeply(tmp_path):
+    write_leaf(tmp_path, "train", {})
+    (path,) = (tmp_path / "train").glob("*.json")
+    path.write_text(99_999 * "[")
+    assert "cannot be read" in error_message("leaf", tmp_path)

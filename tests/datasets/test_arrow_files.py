@@ -52,6 +52,25 @@ def test_what_hugging_face_writes(name):
     assert catalog.layout(name, FOLDERS[name]) is Layout.CASES
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    ["{", "[]", '{"info": 3}', '{"info": {"features": {"label": {"names": 3}}}}', 9999 * "["],
+    ids=range(5),
+)
+def test_metadata_that_hugging_face_did_not_write(tmp_path, metadata):
+    table = pa.table({"image": [png(0)] * 4, "label": [0, 1, 0, 1]})
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table.replace_schema_metadata({"huggingface": metadata}), path)
+    assert "its metadata, huggingface, cannot be read" in error_message("parquet", path)
+    parquet.write_table(table.replace_schema_metadata({"huggingface": '{"info": null}'}), path)
+    assert catalog.load("parquet", path).class_names == ("0", "1")
+
+
+def test_a_saved_data_set_without_splits(tmp_path):
+    (tmp_path / "dataset_dict.json").write_text('{"splits": []}')
+    assert "lists no files of images" in error_message("hf_disk", tmp_path)
+
+
 def test_other_tables_without_splits(tmp_path):
     """Columns are found by their types, and a test split is drawn."""
     values = [10 * i for i in range(20)]

@@ -290,6 +290,7 @@ def test_the_progress_bar_and_blocks_reach_every_image(folder, monkeypatch):
         ("x/../../a.png,c9,cat,train\n", ["row 6", "inside the folder"]),
         ("/etc/passwd,c9,cat,train\n", ["row 6", "inside the folder"]),
         (",c9,cat,train\n", ["row 6", "inside the folder"]),
+        ("x\0/a.png,c9,cat,train\n", ["row 6", "inside the folder"]),
         ("./a.png,c1,cat,train\n", ["row 6", "a.png", "row 2"]),
         ("e.png,c1,cat,test\n", ["row 6", "c1", "test", "train in row 2"]),
         ("e.png,c9,bird,test\n", ["row 6", "'bird'", "train has cat, dog"]),

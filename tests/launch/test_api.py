@@ -1,7 +1,9 @@
 """Pretraining from a program, on arrays, with the reader's own model."""
 
 import collections
+import errno
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_ssl
+from datasets import partition
 from datasets.errors import DatasetError
+from datasets.image_dataset import NO_LABEL
 from launch import api, evaluate, export, visualize
-from launch.options import command_line, encoders
+from launch.options import algorithm, command_line, encoders
 from launch.options.script_configs import EvaluateConfig, VisualizeConfig
 from launch.outputs import run_folder
 from tff_ssl.deployment import encoder_weights
@@ -220,18 +224,88 @@ def test_own_models_that_do_not_fit_the_run(batch_norm, options, words):
 
 
 def test_clients_of_any_form_are_the_same_data():
-    arrays = list(CLIENTS.values())
-    of_tff = tff.simulation.datasets.TestClientData(
-        {name: collections.OrderedDict(image=images) for name, images in CLIENTS.items()}
-    )
-    forms = [CLIENTS, arrays, [images / 255.0 for images in arrays], of_tff]
-    expected = api._dataset(CLIENTS).train
+    # From the tenth client on, unpadded names have another order.
+    rng = np.random.default_rng(1)
+    arrays = [rng.integers(0, 256, (k % 3 + 1, 8, 8, 1), np.uint8) for k in range(12)]
+    labels = [images[:, 0, 0, 0] // 64 for images in arrays]
+    named = {f"c{k:02}": pair for k, pair in enumerate(zip(arrays, labels, strict=True))}
+    elements = {
+        name: collections.OrderedDict(image=images, label=own)
+        for name, (images, own) in named.items()
+    }
+    forms = [
+        named,
+        list(named.values()),
+        [(images / 255.0, own) for images, own in named.values()],
+        tff.simulation.datasets.TestClientData(elements),
+    ]
     for form in forms:
-        found = api._dataset(form).train
-        np.testing.assert_array_equal(found.images, expected.images)
-        np.testing.assert_array_equal(found.case_ids, expected.case_ids)
-    labelled = api._dataset([(images, np.array([0, 1, 2, 1])) for images in arrays])
-    assert labelled.class_names == ("0", "1", "2")
+        dataset = api._dataset(form)
+        np.testing.assert_array_equal(dataset.train.images, np.concatenate(arrays))
+        np.testing.assert_array_equal(dataset.train.labels, np.concatenate(labels))
+        assert dataset.class_names == ("0", "1", "2", "3")
+        clients = partition.make("per_case", dataset.train, 0)
+        for indices, images in zip(clients, arrays, strict=True):
+            np.testing.assert_array_equal(dataset.train.images[indices], images)
+    unlabelled = api._dataset(arrays)
+    np.testing.assert_array_equal(unlabelled.train.images, np.concatenate(arrays))
+    assert (unlabelled.train.labels == NO_LABEL).all()
+    assert unlabelled.class_names == ()
+
+
+def test_labels_may_be_any_whole_numbers():
+    images = np.zeros((2, 8, 8, 1), np.uint8)
+    dataset = api._dataset([
+        (images, [2**32, 0]), (images, [1, -2]), (images, [2**32 + 1, 2_000_000_000]),
+        (images, np.array([1, 2**63], np.uint64)),
+    ])  # fmt: skip
+    names = (0, 1, 2_000_000_000, 2**32, 2**32 + 1, 2**63)
+    assert dataset.class_names == tuple(map(str, names))
+    np.testing.assert_array_equal(dataset.train.labels, [3, 0, 1, NO_LABEL, 4, 2, 1, 5])
+
+
+def test_evaluation_has_the_classes_of_the_labels():
+    labels = np.array([7, 2**32 + 7] * 10)
+    images = np.zeros((20, 8, 8, 1), np.uint8) + (labels > 7)[:, None, None, None] * np.uint8(200)
+    unknown = np.where(np.arange(20) < 4, -2, labels)
+    (row,) = tff_ssl.evaluate(
+        lambda x: x.mean((1, 2)).astype(np.float32), (images, labels), (images, unknown),
+        labels_per_class=(1,),
+    )  # fmt: skip
+    assert row["test_examples"] == 16
+    assert row["class_accuracies"] == {"7": 1.0, "4294967303": 1.0}
+
+
+@pytest.mark.parametrize("labels", [(0, 1, -1, 1), (0, 1, -2, 1), None])
+def test_supervised_training_needs_all_labels(tmp_path, labels):
+    clients = [(CLIENTS["c0"], labels), (CLIENTS["c1"], [0, 0, 1, 1])]
+    missing = sum(label < 0 for label in labels) if labels else 4
+    with pytest.raises(ConfigurationError, match=f"needs a label for every .*: {missing} of 8"):
+        tff_ssl.train(clients, "fedavg", rounds=1, objective="supervised", folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_save_that_fails_leaves_no_encoder(tmp_path, monkeypatch):
+    (tmp_path / "run" / "encoder").mkdir(parents=True)
+    for name in ("encoder/weights.npz", "encoder/graph.pb", "metrics.csv"):
+        (tmp_path / "run" / name).write_text(name)
+    run, saved = api.Run(len, [], tmp_path / "run"), tmp_path / "saved"
+    copy_tree = shutil.copytree
+
+    def copy_until_the_disk_is_full(*arguments, **options):
+        copy_tree(*arguments, **options)
+        # What a kill would leave: no encoder yet, and everything else.
+        assert not (saved / "encoder").exists()
+        assert (saved / "metrics.csv").read_text() == "metrics.csv"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copytree", copy_until_the_disk_is_full)
+        with pytest.raises(OSError, match="No space left"):
+            run.save(saved)
+    run.save(saved)
+    assert {path.name for path in saved.iterdir()} == {"encoder", "metrics.csv"}
+    assert {path.name for path in (saved / "encoder").iterdir()} == {"weights.npz", "graph.pb"}
 
 
 @pytest.mark.parametrize(
@@ -258,11 +332,31 @@ def test_images_that_cannot_be(clients, words):
         ({"algorithm": "dco"}, "dcco"),
         ({"encoder": "tinny"}, r"did you mean tiny\?"),
         ({"rounds": 0}, "rounds"),
+        ({"lamda": 2.0}, r"did you mean lambda_\?"),
+        ({"seeds": (1, 2)}, r"^seeds is no option of train: call train for each seed"),
+        ({"list": True}, r"^list is no option of train: .*launch\.pretrain --list"),
+        ({"output_dir": "run"}, r"^output_dir is no option of train: .*folder=PATH"),
+        ({"image_size": 32}, r"^image_size is no option of train: .*clients"),
+        ({"dataset": "digits"}, r"^dataset is no option of train: .*clients"),
     ],
 )
 def test_settings_that_cannot_be(options, words):
     with pytest.raises(ConfigurationError, match=words):
         tff_ssl.train(CLIENTS, **options)
+
+
+@pytest.mark.parametrize("name", ["lambda_", "lambda"])  # The latter by `**options`.
+def test_options_reach_the_configuration(name):
+    options = {
+        name: 2, "hparam": ("temperature=0.3", "client_learning_rate=0.5"),
+        "leave": ("2:1", "3:2"), "cut": "1:0-1", "projector": (32, 16), "views": "flip",
+    }  # fmt: skip
+    config = api._config("gossip", "tiny", 3, 5, "run", options)
+    values = algorithm.choose(config).values
+    assert (values.lambda_, values.temperature, values.client_learning_rate) == (2.0, 0.3, 0.5)
+    assert (config.network.leave, config.network.cut) == (("2:1", "3:2"), ("1:0-1",))
+    assert (config.model.projector, config.model.views) == ((32, 16), "flip")
+    assert (config.output.output_dir, config.seed, config.rounds) == ("run", 5, 3)
 
 
 def test_evaluation():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from tests.run_files import content
 from tff_ssl.errors import ConfigurationError
 
 ACCURACIES = {0: (0.5, 0.3), 1: (0.7, 0.4), 2: (0.9, 0.2)}  # Of the encoder, and untrained.
+EVALUATED = {seed: (0.1 + 0.2 * seed, 0.05) for seed in range(3)}  # By `evaluate`.
 FLAGS = ["--rounds=3", "--hparam=lambda=2"]
 
 
-def results(seed):
-    accuracy, untrained = ACCURACIES[seed]
+def results(seed, accuracies=ACCURACIES):
+    accuracy, untrained = accuracies[seed]
     baselines = {"random_encoder": {"accuracy": untrained}}
     return [{"protocol": "linear", "labels": 10, "labels_per_class": 1, "accuracy": accuracy,
              "baselines": baselines}]  # fmt: skip
@@ -43,7 +45,8 @@ def started(monkeypatch):
         folder.mkdir(parents=True, exist_ok=True)
         if script == "evaluate":
             seed = int(re.findall(r"seed_(\d)", str(folder))[-1])
-            run_folder.write_json(folder / "result_linear.json", results(seed))
+            protocol = (re.findall(r"--protocol=(\w+)", " ".join(flags)) or ["linear"])[-1]
+            run_folder.write_json(folder / f"result_{protocol}.json", results(seed, EVALUATED))
             return 0
         before = resuming.find(["x", *flags], script)
         config, _ = command_line.parse(RunConfig, script, ["x", *flags], before)
@@ -129,6 +132,45 @@ def test_finished_seeds_are_kept_and_others_continue(started, train, tmp_path, c
     assert started[0][-3:] == ["--seed=0", f"--output_dir={tmp_path}/out/seed_0", "--resume"]
 
 
+def test_a_run_whose_hyperparameter_was_given_again_is_finished(started, train, tmp_path):
+    """`config.json` then has it several times, of which the last one counts."""
+    folder = tmp_path / "out"
+    train(*FLAGS, "--seeds=0", f"--output_dir={folder}")
+    config = folder / "seed_0" / "config.json"
+    text = config.read_text().replace('"lambda=2"', '"lambda=1", "lambda=2"')
+    assert text != config.read_text()
+    config.write_text(text)
+    started.clear()
+    train(*FLAGS, "--seeds=0", "--resume", f"--output_dir={folder}")
+    assert not started
+
+
+def test_a_seed_that_was_stopped_while_it_trained_further_is_not_finished(
+    started, train, monkeypatch, tmp_path, capsys
+):
+    folder = tmp_path / "out"
+    train("--rounds=3", "--seeds=0,1", f"--output_dir={folder}")
+    more = ["--rounds=800", "--seeds=0,1", f"--output_dir={folder}", "--resume"]
+    write = run_folder.write_json
+
+    def stop(path, content):
+        if path.name == "result.json":
+            raise KeyboardInterrupt
+        write(path, content)
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr(run_folder, "write_json", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(*more)
+    started.clear()
+    capsys.readouterr()
+    train(*more)
+    printed = capsys.readouterr().out
+    assert "seed 0: continues" in printed
+    assert "seed 1: continues" in printed
+    assert [command[-1] for command in started] == [f"--output_dir={folder}/seed_0", "--resume"]
+
+
 def test_a_stopped_command_says_how_to_continue(monkeypatch, train, tmp_path, capsys):
     def stop(arguments):
         raise KeyboardInterrupt
@@ -181,10 +223,18 @@ def test_evaluate_takes_the_runs_of_the_seeds_or_draws_other_labels(
 
     folder = tmp_path / "out"
     train("--seeds=0,2", f"--output_dir={folder}")
+    for seed in (0, 2):  # Of an earlier evaluation.
+        other = folder / f"seed_{seed}" / "result_linear_case_folder_b.json"
+        run_folder.write_json(other, results(seed))
+        os.utime(other, (0, 0))
     run(f"--run={folder}", "--seeds=0,2")
     assert [command[-2:] for command in started] == [
         [f"--run={folder}/seed_{seed}", f"--output_dir={folder}/seed_{seed}"] for seed in (0, 2)
     ]
+    evaluated, _ = np.array([EVALUATED[seed] for seed in (0, 2)]).T
+    (row,) = summary(folder)  # Of the evaluation, not of the training with the same labels.
+    assert float(row["accuracy"]) == pytest.approx(np.mean(evaluated))
+    assert float(row["accuracy_std"]) == pytest.approx(np.std(evaluated, ddof=1))
     with pytest.raises(ConfigurationError, match="--seed and --seeds: give one of them"):
         run(f"--run={folder}", "--seeds=0,2", "--seed=1")
     with pytest.raises(ConfigurationError, match="no run of seed 1; it has 0, 2"):
@@ -195,10 +245,10 @@ def test_evaluate_takes_the_runs_of_the_seeds_or_draws_other_labels(
         [f"--seed={seed}", f"--output_dir={output}/seed_{seed}"] for seed in (1, 2)
     ]
     (row,) = summary(output)
-    assert float(row["accuracy"]) == pytest.approx(0.8)
-    assert float(row["accuracy_std"]) == pytest.approx(np.std([0.7, 0.9], ddof=1))
+    assert float(row["accuracy"]) == pytest.approx(0.4)
+    assert float(row["accuracy_std"]) == pytest.approx(np.std([0.3, 0.5], ddof=1))
     html = (output / "compare.html").read_text()
-    assert "80.0 ± 14.1" in html
+    assert "40.0 ± 14.1" in html
     assert "<td>seeds</td><td>1, 2</td>" in html
 
 

@@ -58,3 +58,18 @@ def test_results_are_collected_by_what_they_measure():
     gain = found[ten].gain()
     assert (gain.mean, gain.deviation) == pytest.approx((0.15, np.std([0.2, 0.1], ddof=1)))
     assert found[one].gain() is None
+
+
+def test_other_methods_and_other_folders_of_images_are_other_measurements():
+    elsewhere = {"dataset": "case_folder", "pretrained_on": "case_folder"}
+    entries = [
+        entry(0.5, method="logistic"),
+        entry(0.6, method="lars"),
+        entry(0.7, data_dir="/images/b", **elsewhere),
+        entry(0.8, data_dir="/images/c", method="adam", **elsewhere),
+    ]
+    found = over_seeds.collect({0: entries})
+    assert {one.name(): figures.accuracy for one, figures in found.items()} == {
+        "linear": {0: 0.5}, "linear (lars)": {0: 0.6}, "linear on case_folder b": {0: 0.7},
+        "linear (adam) on case_folder c": {0: 0.8},
+    }  # fmt: skip

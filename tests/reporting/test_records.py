@@ -42,6 +42,15 @@ def folder(tmp_path):
     return folder
 
 
+def test_names_of_classes_may_have_any_character(folder, tmp_path):
+    path = folder / "a" / "seed0" / "result.json"
+    path.write_text(json.dumps([{**ENTRY, "class_accuracies": {"a\u2028b\u0085": 0.5}}]))
+    exported = tmp_path / "e-cpu.jsonl"
+    exported.write_text(records.to_text(records.read_folder(folder)))
+    (entry,) = records.read_file(exported).runs["a"][0].entries
+    assert entry["class_accuracies"] == {"a\u2028b\u0085": 0.5}
+
+
 def test_a_file_has_the_runs_of_a_folder_that_are_over_with_the_same_figures(folder, tmp_path):
     found = records.read_folder(folder)
     path = tmp_path / "e-cpu.jsonl"

@@ -63,6 +63,17 @@ def test_differences_are_paired_by_seed():
     assert verdict(ABOVE, {"a": [value(*a)], "b": [value(b[1], b[2], b[0])]}) == "not shown"
 
 
+def test_accuracies_whose_differences_are_equal_by_chance_are_not_certain():
+    """They are multiples of one by the number of test images; a tenth of a point is assumed."""
+    table, values = make_table(
+        {"a": [value(0.71, 0.74)], "b": [value(0.70, 0.73)]}, metric="accuracy"
+    )
+    found = verdicts.estimate(ABOVE[0], table, values)
+    half = stats.t.ppf(0.975, 1) * 0.001 / math.sqrt(2)
+    assert found.interval() == pytest.approx((0.01 - half, 0.01 + half))
+    assert found.p_value() == pytest.approx(2 * stats.t.sf(0.01 / (0.001 / math.sqrt(2)), 1))
+
+
 def test_only_seeds_that_all_figures_have_count():
     a, b = value(0.5, 0.6, 0.7), value(0.4, 0.5)
     assert estimate(ABOVE[0], {"a": [a], "b": [b]}).freedom == 1

@@ -60,6 +60,15 @@ def test_too_many_failing_clients_end_the_run_with_the_reason():
     assert len(tried) < 32
 
 
+def test_the_only_client_of_a_round_may_fail():
+    run, _ = failing(7)
+    one = dropouts.Dropouts(max_dropped=1.0)
+    result, left_out = one.run_without_failing(0, np.array([7]), run)
+    assert (result, left_out.tolist()) == ((), [7])
+    with pytest.raises(TrainingError, match=r"1 of 1 .*bad"):
+        dropouts.Dropouts(max_dropped=0.5).run_without_failing(0, np.array([7]), run)
+
+
 def test_a_round_that_fails_only_as_a_whole_is_an_error():
     def run(clients):
         if len(clients) > 3:

@@ -62,7 +62,8 @@ class RunSetting(NamedTuple):
     groups: int = 0  #: Number of groups into which a cohort is folded; 0 for no folding.
     #: Number of rounds -> their privacy loss epsilon; None without differential privacy.
     epsilon: Callable[[int], float] | None = None
-    evaluated_client: int = 0  #: Client whose model is evaluated if there is no global model.
+    #: () -> client whose model is evaluated if there is no global model.
+    evaluated_client: Callable[[], int] = lambda: 0
 
 
 class PlannedRun(Protocol):

@@ -1,6 +1,7 @@
 """Mean, deviation and paired differences of accuracies over the seeds of runs."""
 
 import math
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,14 +31,16 @@ class Measured(NamedTuple):
     """What a result measures: results of runs are compared if these are the same."""
 
     protocol: str  #: Protocol of the result.
-    #: Data set of the evaluation if it is another than that of the training; else empty.
+    #: Data set of the evaluation, and the folder of your own images, if they are others than those
+    #: of the training; else empty.
     dataset: str
     labels: int  #: Number of labels, of each class or in total.
     is_per_class: bool  #: Whether `labels` counts those of each class.
+    method: str = ""  #: Method of the probe if it is another than logistic regression; else empty.
 
     def name(self) -> str:
-        """The protocol with the other data set, such as `transfer on cifar10`."""
-        protocol = self.protocol.replace("_", " ")
+        """The protocol with another method and data set, such as `transfer (lars) on cifar10`."""
+        protocol = self.protocol.replace("_", " ") + (f" ({self.method})" if self.method else "")
         return f"{protocol} on {self.dataset}" if self.dataset else protocol
 
     def labels_text(self) -> str:
@@ -76,9 +79,14 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Spread | 
 
 def measured(result: Mapping[str, Any]) -> Measured:
     """What an entry of `result.json` measures."""
-    per_class = result.get("labels_per_class")
+    per_class, method = result.get("labels_per_class"), str(result.get("method", ""))
     other = str(result["dataset"]) if "pretrained_on" in result else ""
-    return Measured(result["protocol"], other, per_class or result["labels"], bool(per_class))
+    if "data_dir" in result:
+        other += f" {pathlib.PurePath(str(result['data_dir'])).name}"
+    return Measured(
+        result["protocol"], other, per_class or result["labels"], bool(per_class),
+        "" if method == "logistic" else method,
+    )  # fmt: skip
 
 
 def collect(results: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[Measured, Figures]:

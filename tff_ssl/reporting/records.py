@@ -236,9 +236,11 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     where = str(path)
     try:
-        for number, text in enumerate(path.read_text().splitlines(), 1):
-            where = f"{path}, line {number}"
-            yield where, dict(json.loads(text))
+        # `str.splitlines` would also split at characters such as U+2028, which names may have.
+        with open(path, encoding="utf-8") as file:
+            for number, text in enumerate(file, 1):
+                where = f"{path}, line {number}"
+                yield where, dict(json.loads(text))
     except (ValueError, TypeError, OSError) as error:
         raise ConfigurationError(f"{where} cannot be read ({error})") from error
 

@@ -16,6 +16,7 @@ from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.experiment import Claim, Contrast, Table
 from tff_ssl.reporting.measured import SENT, TableValues, Value
 
+_LEAST_DEVIATION = 0.001  # Of differences of accuracies that are the same for all seeds.
 LEVEL = 0.05  # Of the two sides of a test together: intervals are of 95 %.
 HOLDS, CONTRADICTED, NOT_SHOWN, NOT_MEASURED = VERDICTS = (
     "holds", "does not hold", "not shown", "not measured",
@@ -81,8 +82,10 @@ def estimate(contrast: Contrast, table: Table, values: TableValues) -> Estimate 
     if deviation is None:
         error = 0.0 if count and table.selector.metric in SENT else math.inf
         return Estimate(mean, error, 1, contrast.margin, True)
-    # Differences of equal figures differ by rounding.
-    error = deviation / math.sqrt(count) if deviation > 1e-9 * max(1.0, abs(mean)) else 0.0
+    if deviation <= 1e-9 * max(1.0, abs(mean)):  # Differences of equal figures differ by rounding.
+        # Accuracies are equal by chance: they are multiples of one by the number of test images.
+        deviation = _LEAST_DEVIATION if table.selector.metric.endswith("accuracy") else 0.0
+    error = deviation / math.sqrt(count)
     return Estimate(mean, error, count - 1, contrast.margin, True)
 
 

@@ -103,7 +103,7 @@ class Dropouts:
         except CLIENT_ERRORS as error:
             reason = first_line(error)
         failing: list[int] = []
-        pending = list(_halves(clients))
+        pending = _halves(clients) or [clients]
         while pending:
             part = pending.pop()
             try:

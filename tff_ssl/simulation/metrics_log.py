@@ -50,7 +50,10 @@ class ClientLog:
         self._path = path
 
     def trim(self, done: int) -> None:
-        """Deletes the rows of rounds after the first `done`, and an incomplete row."""
+        """Deletes the rows of rounds after the first `done`, and an incomplete row.
+
+        Without any row left, the file goes, too: its header may be incomplete.
+        """
         if not self._path.exists():
             return
         rows = read_table(self._path)
@@ -59,7 +62,10 @@ class ClientLog:
             for row in rows[1:]
             if len(row) == len(rows[0]) and row[0].isdecimal() and 1 <= int(row[0]) <= done
         ]
-        replace_table(self._path, [*rows[:1], *kept])
+        if kept:
+            replace_table(self._path, [*rows[:1], *kept])
+        else:
+            self._path.unlink()
 
     def write(
         self, round_number: int, clients: Cohort, metrics: Sequence[Mapping[str, np.ndarray]]
@@ -68,10 +74,9 @@ class ClientLog:
 
         The argument counts rounds from 0; the file counts them from 1, as `metrics.csv` does.
         """
-        is_new = not self._path.exists()
         with whole_files.append(self._path) as file:
             writer = csv.writer(file)
-            if is_new:
+            if not file.tell():
                 writer.writerow(["round", "client", *metrics[0]])
             for client, values in zip(clients.tolist(), metrics, strict=True):
                 scalars = (np.asarray(value).item() for value in values.values())

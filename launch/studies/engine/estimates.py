@@ -21,7 +21,7 @@ from launch.runs import scripts
 from launch.studies.engine import runner, stand_ins
 from tff_ssl import whole_files
 from tff_ssl.algorithms import registry
-from tff_ssl.errors import TrainingError
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import checked_files, records
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -158,12 +158,19 @@ def machine() -> str:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-    """The rounds that this machine has measured; those that failed are measured again."""
+    """The rounds that this machine has measured; those that failed are measured again.
+
+    Raises:
+      ConfigurationError: If another machine has measured them.
+    """
     if not path.exists():
         return {}
     before, rows = read(path)
     if before != machine():
-        return {}
+        raise ConfigurationError(
+            f"{path} has the rounds of {before}, and this is {machine()}: choose another "
+            "--output_dir"
+        )
     return {key: row for key, row in rows.items() if "failed" not in row}
 
 

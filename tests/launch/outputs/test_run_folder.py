@@ -40,6 +40,45 @@ def test_a_run_of_another_script_is_not_resumed(tmp_path):
         run_folder.open_run(tmp_path, {"script": "pretrain", "algorithm": "dcco"}, [], resume=True)
 
 
+def test_a_run_that_is_trained_further_has_no_encoder_or_results_until_its_new_end(
+    tmp_path, capsys
+):
+    def open_run(rounds):
+        run_folder.open_run(tmp_path, {"rounds": rounds}, [], resume=True)
+
+    def write_end(text):
+        for name in ("encoder/weights.npz", "clients/0/encoder/weights.npz", "result.json",
+                     "result_knn.json", "run.html", "checkpoints/round_3.npz"):  # fmt: skip
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+
+    open_run(3)
+    write_end("first")
+    open_run(3)  # No other rounds: nothing moves.
+    assert not run_folder.is_stopped(tmp_path)
+    for text in ("first", "second"):
+        write_end(text)
+        # As after a call for more rounds that was killed before it wrote `config.json`.
+        config = (tmp_path / "config.json").read_bytes()
+        open_run(8)
+        assert run_folder.is_stopped(tmp_path)
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"config.json", "checkpoints", "rounds_3"}
+        kept = {str(path.relative_to(tmp_path / "rounds_3")): path.read_text()
+                for path in tmp_path.glob("rounds_3/**/*") if path.is_file()}  # fmt: skip
+        assert kept == dict.fromkeys(
+            ("encoder/weights.npz", "clients/0/encoder/weights.npz", "result.json",
+             "result_knn.json", "run.html"), text,
+        )  # fmt: skip
+        (tmp_path / "config.json").write_bytes(config)
+    assert f"results up to now are in {tmp_path}/rounds_3/" in capsys.readouterr().out
+    open_run(8)
+    capsys.readouterr()
+    open_run(9)  # Stopped before its end, the run has written nothing to keep.
+    assert not (tmp_path / "rounds_8").exists()
+    assert "rounds_8" not in capsys.readouterr().out
+
+
 def test_the_error_for_a_folder_that_cannot_be_created_names_it(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):

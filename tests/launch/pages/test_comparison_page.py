@@ -10,6 +10,7 @@ from launch.pages import charts, comparison_page, run_files, run_page, seed_grou
 from tests import browser
 from tests.launch.pages import run_folders
 from tests.launch.pages.run_folders import entry, write_run
+from tff_ssl.reporting import over_seeds
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,18 @@ def test_runs_that_differ_in_their_seed_have_mean_and_deviation_and_pairs(tmp_pa
     paired = f"{100 * np.mean(differences):+.1f} ± {100 * np.std(differences, ddof=1):.1f}"
     assert "<th>b minus a</th>" in section
     assert f"<td>linear, 1 label a class</td><td>{paired}</td>" in section
+
+
+def test_means_over_seeds_are_of_the_same_measurements_as_their_runs(tmp_path):
+    other = {"dataset": "case_folder", "pretrained_on": "digits", "data_dir": "/images/b"}
+    entries = [entry(1, 0.8), entry(1, 0.7, method="lars"), entry(5, 0.6, **other)]
+    runs = {
+        f"seed_{seed}": run_files.read(write_run(tmp_path / f"seed_{seed}", entries, seed=seed))
+        for seed in (0, 1)
+    }
+    (means,) = seed_groups.mean_results(seed_groups.group(runs)).values()
+    assert [over_seeds.measured(mean) for mean in means] == [*map(over_seeds.measured, entries)]
+    assert [mean["accuracy"] for mean in means] == pytest.approx([0.8, 0.7, 0.6])
 
 
 def test_runs_with_the_same_seed_or_other_flags_are_not_one_group(tmp_path):

@@ -4,7 +4,9 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import tff_ssl
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
@@ -14,6 +16,11 @@ from launch.probes import personalized, result_text
 from launch.runs import final_evaluation, training
 from tests.launch import configs
 from tests.launch.pages import run_folders
+from tff_ssl.deployment import saved_model
+from tff_ssl.errors import TrainingError
+from tff_ssl.losses import cka
+from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.simulation import training_loop
 
 
 def choose(trained_rounds, wanted, untrained_have_models=False):
@@ -165,3 +172,65 @@ def test_accuracies_of_classes_have_names():
     assert baseline["class_accuracies"] == {"1": 0.1, "10": 0.2, "2": 0.3}
     assert (named["labels"], other) == (3, {"labels": 4})
     assert entries[0]["class_accuracies"].keys() == {"0", "1", "2"}
+
+
+class Growing(training_loop.Simulation):
+    """A simulation whose weights are those of the start times 1.1 to the number of rounds."""
+
+    def __init__(self, start):
+        self.start = start
+
+    def initialize(self, seed):
+        return np.float32(1)
+
+    def run_round(self, state, round_number):
+        return np.float32(1.1) * state, {"loss": 0.0}
+
+    def encoder_weights(self, state, client_id=None):
+        return tf.nest.map_structure(lambda tensor: tensor * state, self.start)
+
+
+@pytest.fixture
+def small_model():
+    return DualEncoder("tiny", (8, 8, 1), projector=(4,))
+
+
+def test_the_best_encoder_is_exported_and_the_last_one_is_kept(small_model, tmp_path, monkeypatch):
+    accuracies = iter((0.2, 0.9, 0.3))
+    monkeypatch.setattr(
+        training.monitoring, "build_monitor",
+        lambda *args: lambda state: {"knn_accuracy": next(accuracies)},
+    )  # fmt: skip
+    monkeypatch.setattr(training.run_folder, "training_digest", lambda folder: "these flags")
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1), np.uint8)
+    split = Split(images, np.zeros(6, np.int64), np.arange(6))
+    dataset = ImageDataset("toy", split, split, ("a",))
+    simulation = Growing(small_model.init(seed=1))
+    config = configs.run("--rounds=3", "--eval_every=1", "--encoder_round=best", "--view_size=8")
+    trained = training.train(simulation, small_model, dataset, tmp_path, config)
+    best, last = (simulation.encoder_weights(np.float32(1.1**rounds)) for rounds in (2, 3))
+    for found, expected in ((trained.weights, best), (trained.last, last)):
+        for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+    exported = tff_ssl.load_encoder(tmp_path / "encoder")
+    np.testing.assert_allclose(exported(images), trained.encode(best, images), rtol=1e-4)
+    # The checkpoints belong to these flags.
+    monkeypatch.setattr(training.run_folder, "training_digest", lambda folder: "others")
+    with pytest.raises(TrainingError):
+        training.train(simulation, small_model, dataset, tmp_path, config)
+
+
+def test_local_models_are_compared_with_the_last_global_one(small_model):
+    start = small_model.init(seed=1)
+    last, best, local = (Growing(start).encoder_weights(np.float32(by)) for by in (1, 5, 1.5))
+    encode = saved_model.encoder_function(small_model, 8)
+    images = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 1), np.uint8)
+    trained = training.Trained(None, last, best, encode)
+    found = training._compare_local(small_model, trained, [local, local], images)
+    layers, larger = (small_model.without_heads(one)[1].trainable for one in (last, local))
+    distance = sum(np.linalg.norm(b - a) for a, b in zip(layers, larger, strict=True))
+    assert found["local_distance_to_global"] == pytest.approx(distance, rel=1e-4)
+    alike = cka.linear_cka(encode(last, images).numpy(), encode(local, images).numpy())
+    assert found["local_cka_to_global"] == pytest.approx(alike, rel=1e-4)
+    assert found["local_distance_between"] == 0
+    assert found["local_cka_between"] == pytest.approx(1)

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import os
+import types
 
 import pytest
 
@@ -95,11 +96,8 @@ def test_a_trial_does_not_need_the_evaluations_that_choose_the_best_encoder():
     assert {"--eval_every=0", "--encoder_round=last"} <= set(changes)
 
 
-FIGURES = {"seconds": "7.5", "samples": "300"}
-
-
 def fake_script(ran, failing=()):
-    """Writes the metrics of two rounds in place of training."""
+    """Writes the metrics of four rounds in place of training."""
 
     def run_script(arguments, log, on_start, seconds):
         on_start(os.getpid())
@@ -110,10 +108,10 @@ def fake_script(ran, failing=()):
         folder = estimates.pathlib.Path(given["output_dir"])
         folder.mkdir(parents=True)
         with open(folder / "metrics.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, ["round", *FIGURES])
-            writer.writeheader()
-            first = {"round": 1, "seconds": "60", "samples": "300"}
-            writer.writerows([first, {"round": 2, **FIGURES}])
+            writer = csv.writer(file)
+            writer.writerow(["round", "seconds", "samples"])
+            # The first round prepares graphs, and the median of the others is 7.5 seconds.
+            writer.writerows([i + 1, seconds, 300] for i, seconds in enumerate((60, 7.5, 4, 9)))
         return None
 
     return run_script
@@ -165,6 +163,8 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
 ):
     ran = []
     monkeypatch.setattr(runner, "run_script", fake_script(ran))
+    watch = types.SimpleNamespace(peak=1_234_400_000, stop=lambda: None)
+    monkeypatch.setattr(estimates, "MemoryWatch", lambda pid: watch)
     estimates.run(experiment, experiment.cells, tmp_path)
     assert [(own["encoder"], own["hparam.local_epochs"]) for own in ran] == [
         ("tiny", "1"), ("small", "1"),
@@ -174,7 +174,8 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
     # 25 ms an image, for 25 million of them.
     for cell in ("iid", "skewed", "larger"):
         row = next(line for line in table.splitlines() if line.startswith(f"| {cell} "))
-        assert [part.strip() for part in row.split("|")[3:6]] == ["25.0", "25,000,000", "174"]
+        cells_of_row = [part.strip() for part in row.split("|")[2:6]]
+        assert cells_of_row == ["1,234", "25.0", "25,000,000", "174"]
     assert "174" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} <= {
         "toy.md", "toy.html", "measurements.jsonl", ".lock",
@@ -189,10 +190,13 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
     estimates.run(again, again.cells, tmp_path)
     assert len(ran) == 2
     assert "| iid " in (tmp_path / "again.md").read_text()
-    # Another machine has other figures.
+    # Another machine has other figures, and does not replace these.
+    before = (tmp_path / "measurements.jsonl").read_text()
     monkeypatch.setattr(estimates, "machine", lambda: "64 cores")
-    estimates.run(again, again.cells, tmp_path)
-    assert len(ran) == 3
+    with pytest.raises(ConfigurationError, match="this is 64 cores: choose another --output_dir"):
+        estimates.run(again, again.cells, tmp_path)
+    assert (tmp_path / "measurements.jsonl").read_text() == before
+    assert len(ran) == 2
 
 
 def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_path, monkeypatch):

@@ -91,6 +91,9 @@ def verdict_again(claim, table, lines, chosen):
         if len(found) == 1:
             return float(table.selector.metric not in SENT)
         if np.ptp(found) < 1e-9 * max(1, abs(found[0])):
+            if table.selector.metric.endswith("accuracy"):  # A deviation of a tenth of a point.
+                t = abs(np.mean(found)) / (0.001 / len(found) ** 0.5)
+                return 2 * float(stats.t.sf(t, len(found) - 1))
             return float(abs(found[0]) < 1e-12)
         return stats.ttest_1samp(found, 0).pvalue
 

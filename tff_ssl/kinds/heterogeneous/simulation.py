@@ -48,7 +48,7 @@ class HeterogeneousClientsRun(ServerRun):
 
     @property
     def evaluated_client(self) -> int:
-        return self.setting.evaluated_client
+        return self.setting.evaluated_client()
 
     def result_fields(self) -> dict[str, Any]:
         return super().result_fields() | {

@@ -29,7 +29,7 @@ class StatefulClientsRun(ServerRun):
 
     @property
     def evaluated_client(self) -> int | None:
-        return None if self.algorithm.global_weights else self.setting.evaluated_client
+        return None if self.algorithm.global_weights else self.setting.evaluated_client()
 
     def simulate(
         self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
@@ -124,7 +124,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         if client_id is None and self._algorithm.global_weights is not None:
             return self._algorithm.global_weights(model)
         # Clients that train alone have no global model; one of them stands for it.
-        client = self._run.setting.evaluated_client if client_id is None else int(client_id)
+        client = self._run.setting.evaluated_client() if client_id is None else int(client_id)
         client_state = self._states.load(client, int(state.versions[client]))
         return self._algorithm.client_weights(model, client_state)
 
