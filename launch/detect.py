@@ -129,7 +129,7 @@ def _read_encoder(flag: str, path: str):
         raise ConfigurationError(f"--{flag}={path} has two towers, and Mask R-CNN takes one")
     if model.encoder not in resnet.RESNETS:
         raise ConfigurationError(
-            f"--{flag}={path} has the encoder {model.encoder}, and Mask R-CNN needs a ResNet "
+            f"--{flag}={path} has the encoder {model.encoder_name}, and Mask R-CNN needs a ResNet "
             f"({', '.join(resnet.RESNETS)})"
         )
     if channels != 3:

@@ -28,7 +28,7 @@ import functools
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,8 +143,9 @@ def main(config: ExportConfig) -> None:
         dataset = _noise(stored.image_shape, config)
     else:
         dataset = data.load_dataset(config.data)
+    done = None  # Rounds of a run that was stopped.
     if stored is None:
-        stored = stopped.restore_encoder(run, dataset)
+        stored, done = stopped.restore_encoder(run, dataset)
     data.check_image_shape(dataset, stored.image_shape, f"the encoder in {folder}")
     output = pathlib.Path(config.output.output_dir) if config.output.output_dir else run / "export"
     run_folder.make(output)
@@ -159,7 +160,10 @@ def main(config: ExportConfig) -> None:
         results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
         if "release" in config.format:
-            _write_card(new / "release", folder_of_run, stored, results[0]["probe"], config)
+            probes: list[Mapping[str, Any]] = [
+                {**probe, "baselines": {}} for probe in results[0]["probe"]
+            ]
+            _write_card(new / "release", run, stored, done, probes, config)
         with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
             try:
                 shutil.copytree(new, scratch, dirs_exist_ok=True)
@@ -276,14 +280,25 @@ def _convert(
 
 
 def _write_card(
-    path: pathlib.Path, folder: pathlib.Path, stored, probes: list[dict], config: ExportConfig
-) -> None:
-    """Writes the card of a run's encoder, with the export's own figures if the run has none."""
+    path: pathlib.Path, folder: pathlib.Path, stored, done: int | None,
+    probes: list[Mapping[str, Any]], config: ExportConfig,
+) -> None:  # fmt: skip
+    """Writes the card of an encoder, with the export's own figures if the run has none of it.
+
+    `done` is the number of rounds of a run that was stopped, whose metrics may go on after them.
+    """
     from launch.pages import model_card, run_files
 
-    run = run_files.read(folder)
-    if not run.results:
-        run = run._replace(results=[{**probe, "baselines": {}} for probe in probes])
+    folder, of_run = folder.absolute(), run_folder.run_of(folder)
+    run = run_files.read(of_run)
+    of_own_images = [result for result in run.results if "pretrained_on" not in result]
+    run = run._replace(results=of_own_images or probes, metrics=run.metrics[:done])
+    if done is None and run_folder.encoder_of(folder) != run_folder.encoder_of(of_run):
+        # A client's model, of which the run's results are not.
+        model = str(folder.relative_to(of_run))
+        whose = {"encoder": stored.model.encoder_name, "model": model}
+        own = {"flags": {**run.flags, **whose}, "given": [*run.config["given"], "model"]}
+        run = run._replace(results=probes, config={**run.config, **own})
     card = model_card.text(run, stored, str(config.licence), config.intended_use)
     whole_files.write(path / model_card.FILE_NAME, card)
 

@@ -182,6 +182,10 @@ def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: 
     """Rejects settings with which the announced guarantee would not hold."""
     privacy, sampling = config.privacy, config.participation.sampling
     epsilon, delta = privacy.dp_epsilon, privacy.dp_delta
+    if num_clients < 2:
+        raise ConfigurationError(
+            "differential privacy hides a client among others, and there is only one client"
+        )
     if config.runtime.deterministic:
         raise ConfigurationError(
             "--deterministic with differential privacy: its noise is drawn anew in every run; "

@@ -1,13 +1,19 @@
 """Finds the encoder of a name: one of this package, of Keras Applications, or of one's own."""
 
+import contextlib
 import difflib
 import functools
 import importlib
 import itertools
 import pathlib
+import random
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from keras.src import backend
+from tensorflow.python.eager import context
 
 from tff_ssl import named_code
 from tff_ssl.errors import ConfigurationError, naming
@@ -58,8 +64,31 @@ def find(name: str, norm: str, seed: int = 0, init_from: str | None = None) -> s
 
 @functools.lru_cache(maxsize=8)
 def _build(name: str, norm: str, seed: int, init_from: str | None) -> EncoderNetwork:
-    batch_norm: BatchNorm = "local" if norm == "batch" else "frozen"
+    with _seeded(seed):
+        return _build_here(name, norm, init_from)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seeds the random numbers of the block, and restores the global seeds after it.
+
+    Otherwise, all that the program draws later would follow from `seed`.
+    """
+    of_python, of_tf = random.getstate(), context.global_seed()
+    of_numpy = np.random.get_state()  # noqa: NPY002  # Keras seeds this one.
+    of_keras = getattr(backend._SEED_GENERATOR, "generator", None)
     tf.keras.utils.set_random_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        tf.random.set_seed(of_tf)
+        backend._SEED_GENERATOR.generator = of_keras
+
+
+def _build_here(name: str, norm: str, init_from: str | None) -> EncoderNetwork:
+    batch_norm: BatchNorm = "local" if norm == "batch" else "frozen"
     if name.startswith(_OF_KERAS):
         constructor, module = _find_application(name)
         model, preprocess = _application(constructor, init_from), module.preprocess_input

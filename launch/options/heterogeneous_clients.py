@@ -40,6 +40,11 @@ def build_population(
     dataset: ImageDataset, clients: list[np.ndarray], config: RunConfig
 ) -> Population:
     """Assigns the encoders of `--encoders` to the clients at random, in equal shares."""
+    if config.model.init_from:
+        raise ConfigurationError(
+            f"--init_from: the clients of {config.algorithm.algorithm} have models of their own, "
+            "which start from random weights: leave it out, or choose another algorithm"
+        )
     names = config.model.encoders or (config.model.encoder,)
     unknown = [name for name in names if name not in ENCODERS]
     if unknown:

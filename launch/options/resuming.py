@@ -158,4 +158,6 @@ def read_run(folder: pathlib.Path) -> RunConfig | None:
     values = content["flags"]
     named_code.add_in_file(values)
     config = settings.build(RunConfig, values, content["given"], values.get("script", ""))
-    return defaults.resolve(config, config.algorithm.objective)
+    # Values that follow from others, such as the size of views from `--init_from`, are recorded.
+    recorded = [name for name, value in values.items() if value is not None]
+    return defaults.resolve(config, config.algorithm.objective, recorded)

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from datasets import glyphs
 from datasets.coco_folder import CocoImages
 from launch.outputs import plots
 from tff_ssl.reporting import checked_files
@@ -59,8 +60,9 @@ def _draw_instances(axes, pixels, instances, truth, names: Mapping[int, str]) ->
         axes.add_patch(Rectangle((left, top), width, height, fill=False, color=colour))
         score = f" {instance['score']:.2f}" if "score" in instance else ""
         axes.text(
-            left, top, f"{names[instance['category_id']]}{score}", color="white", fontsize=6,
-            va="bottom", bbox={"facecolor": colour, "edgecolor": "none", "pad": 1}, clip_on=True,
+            left, top, glyphs.label(f"{names[instance['category_id']]}{score}"), color="white",
+            fontsize=6, va="bottom", bbox={"facecolor": colour, "edgecolor": "none", "pad": 1},
+            clip_on=True,
         )  # fmt: skip
     axes.imshow(shown)
     axes.set_axis_off()

@@ -39,7 +39,7 @@ def draw_features(
     columns = math.ceil((len(points) + 1) / rows)
     size = (_PANEL * columns + 1.4, (_PANEL + 0.3) * rows + 0.4)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(glyphs.label(title), fontsize=10)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
     labelled = np.any(labels >= 0)
     colours = describe.class_colours(len(class_names))
@@ -93,7 +93,8 @@ def draw_distances(pairs: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
     layers = max(len(pairs[0][kind]["layers"]) for kind in kinds)
     figure = Figure(figsize=(6.5 * len(kinds), 1.6 + 0.17 * layers), layout="constrained")
     first = pairs[0]["encoders"][0]
-    figure.suptitle(f"Distance from {first}, l2 norm of the difference in each layer", fontsize=10)
+    title = f"Distance from {first}, l2 norm of the difference in each layer"
+    figure.suptitle(glyphs.label(title), fontsize=10)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         _draw_layers(axes, pairs, kind)
     plots.save(figure, path)

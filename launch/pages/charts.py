@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -19,8 +19,12 @@ from tff_ssl.reporting.methods import COLOURS
 from tff_ssl.reporting.page import Picture
 
 _WIDTH = 4.4  # Inches, about the width of a phone.
+_PIXELS = 200  # Per inch, of parts of an SVG that are pixels.
 _MAX_LEGEND = 20  # Classes in a legend.
+_LONGEST_LABEL = 36  # Characters of a class name in a legend, about the width of a chart.
+_LEGEND_ROW = 0.17  # Height in inches of a row of a legend.
 _GREY = "#8a8f98"
+_NO_LABEL = "#cccccc"
 # What a probe compares: (name in result.json, name in charts, colour); baselines are coloured as in
 # the reports.
 _FEATURES = (
@@ -46,7 +50,7 @@ def _picture(figure: Figure, text: str, caption: str = "") -> Picture:
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None}, dpi=_PIXELS)
     return Picture(buffer.getvalue(), text, caption)
 
 
@@ -55,7 +59,7 @@ def _chart(height: float, title: str = "", x_label: str = "") -> tuple[Figure, A
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(glyphs.label(title), fontsize=10)
     axes.set_xlabel(x_label)
     return figure, axes
 
@@ -67,12 +71,20 @@ def _bar(axes: Any, y: float, height: float, colour: str, scores: Mapping[str, A
     return value, deviation, value + deviation
 
 
-def results_by_protocol(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The results of a run that have an accuracy, by protocol and data set."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+def first_results(results: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The results that have an accuracy: the first of each measurement, as in `over_seeds`."""
+    found: dict[over_seeds.Measured, Mapping[str, Any]] = {}
     for result in results:
         if "accuracy" in result:
-            groups.setdefault(over_seeds.measured(result).name(), []).append(result)
+            found.setdefault(over_seeds.measured(result), result)
+    return list(found.values())
+
+
+def results_by_protocol(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The `first_results` of a run, by protocol and data set."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for result in first_results(results):
+        groups.setdefault(over_seeds.measured(result).name(), []).append(result)
     return groups
 
 
@@ -100,9 +112,10 @@ def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture
         sources = {"encoder": result, **result.get("baselines", {})}
         present |= sources.keys()
         shown = [feature for feature in _FEATURES if feature[0] in sources]
+        spacing = min(0.26, 0.9 / len(shown))
         for number, (key, name, colour) in enumerate(shown):
-            y = group + 0.26 * (number - (len(shown) - 1) / 2)
-            value, deviation, end = _bar(axes, y, 0.22, colour, sources[key], score)
+            y = group + spacing * (number - (len(shown) - 1) / 2)
+            value, deviation, end = _bar(axes, y, 0.85 * spacing, colour, sources[key], score)
             axes.text(end + 1, y, f"{value:.1f}", va="center", fontsize=9)
             largest = max(largest, end)
             texts.append(f"{title}, {name}: {value:.1f} % ± {deviation:.1f}")
@@ -110,7 +123,7 @@ def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture
     axes.set_ylim(len(bars) - 0.45, -0.55)
     axes.set_xlim(0, largest + 12)
     handles = [Patch(color=colour, label=name) for key, name, colour in _FEATURES if key in present]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    _add_legend(figure, handles)
     return _picture(figure, f"Test accuracy, {protocol}. {'; '.join(texts)}")
 
 
@@ -202,27 +215,29 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
     """A bar for each recorded client, divided by class (`partition_record.describe_clients`)."""
     names, shown = record["class_names"], record["shown"]
     colours = describe.class_colours(len(names))
-    figure, axes = _chart(1.3 + 0.17 * max(len(shown), 6), x_label="training images")
+    figure, axes = _chart(1.0 + 0.17 * max(len(shown), 6), x_label="training images")
     axes.spines["left"].set_visible(False)
     used = sorted({int(label) for client in shown for label in client["counts"]})
-    unlabelled = False
-    for row, client in enumerate(shown):
-        start = 0
-        for label, count in client["counts"].items():
-            axes.barh(row, count, 0.82, left=start, color=colours[int(label)])
-            start += count
-        if client["size"] > start:
-            axes.barh(row, client["size"] - start, 0.82, left=start, color="#cccccc")
-            unlabelled = True
+    unlabelled = [max(0, client["size"] - sum(client["counts"].values())) for client in shown]
+    for row, (client, rest) in enumerate(zip(shown, unlabelled, strict=True)):
+        widths = np.array([*client["counts"].values(), rest])
+        shades = [*(colours[int(label)] for label in client["counts"]), _NO_LABEL]
+        # A client's bars are one collection, because thousands of single bars take seconds, and
+        # pixels if they are many and narrow, because as shapes they take megabytes.
+        axes.broken_barh(
+            list(zip(np.cumsum(widths) - widths, widths, strict=True)), (row - 0.41, 0.82),
+            facecolors=shades, rasterized=len(names) > _MAX_LEGEND,
+        )  # fmt: skip
+    axes.set_xlim(0, 1.02 * max([1, *(client["size"] for client in shown)]))
     rows = range(0, len(shown), -(-len(shown) // 16))
     axes.set_yticks(rows, [str(shown[row]["client"]) for row in rows], fontsize=8)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_ylabel("client")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if len(names) <= _MAX_LEGEND and used:
-        handles = [Patch(color=colours[k], label=glyphs.label(names[k])) for k in used]
-        if unlabelled:
-            handles.append(Patch(color="#cccccc", label="no label"))
+        handles = _class_handles(colours, names, used)
+        if any(unlabelled):
+            handles.append(Patch(color=_NO_LABEL, label="no label"))
         _add_legend(figure, handles)
     of_all = "all" if len(shown) == record["clients"] else f"{len(shown)} of"
     return _picture(
@@ -246,24 +261,37 @@ def map_charts(
     charts = []
     shades = np.full([len(labels), 4], (0.55, 0.55, 0.6, 1.0))
     shades[labels >= 0] = colours[labels[labels >= 0]]
-    handles = [Patch(color=colours[k], label=glyphs.label(class_names[k])) for k in used]
+    handles = _class_handles(colours, class_names, used)
     for name, places in points.items():
         figure = Figure(figsize=(_WIDTH, _WIDTH + 0.2), layout="constrained")
         axes = figure.subplots()
         size, (x, y) = min(16.0, 6000 / len(places)), places.T
         axes.scatter(x, y, s=size, c=shades, linewidths=0, alpha=0.85)
         axes.set(xticks=[], yticks=[])
-        axes.set_title(name, fontsize=10)
+        axes.set_title(glyphs.label(name), fontsize=10)
         if handles and len(class_names) <= _MAX_LEGEND:
             _add_legend(figure, handles)
         charts.append(_picture(figure, f"2-D map of {len(places)} encodings, {name}"))
     return charts
 
 
+def _class_handles(colours: np.ndarray, names: Sequence[str], used: Iterable[int]) -> list[Patch]:
+    """Entries of a legend for the classes that are used; long names are shortened."""
+    handles = []
+    for k in used:
+        name = names[k]
+        if len(name) > _LONGEST_LABEL:
+            name = f"{name[: _LONGEST_LABEL - 1]}…"
+        handles.append(Patch(color=colours[k], label=glyphs.label(name)))
+    return handles
+
+
 def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Adds a legend below the figure, in as many columns as its names allow."""
+    """Adds a legend in as many columns as its names allow; the figure grows by its rows."""
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), 46 // (longest + 5)))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * rows)
     # Matplotlib fills a legend by columns; readers go by rows.
     by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
     figure.legend(

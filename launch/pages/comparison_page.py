@@ -52,10 +52,13 @@ def write(
     probes = charts.compared_probes({name: run.results for name, run in runs.items()})
     if probes:
         page.add_section("Test accuracy")
-        page.add_paragraph(
-            "Bars have the standard deviation over draws of the labels. Upright marks are the "
-            "baselines: grey the untrained encoder, brown raw pixels."
+        results = [r for run in runs.values() for r in charts.first_results(run.results)]
+        marks = (
+            "Upright marks are the baselines that were evaluated: grey the untrained encoder, "
+            "brown raw pixels, purple the pretrained encoder before training, gold an encoder "
+            "trained on ImageNet."
         )
+        page.add_paragraph(" ".join([*run_text.deviations(results), marks]))
         page.add_pictures(probes)
     logged = {name: run.folder / "metrics.csv" for name, run in runs.items() if run.metrics}
     curves = {name: plots.read_panels(path) for name, path in logged.items()}

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.pages import run_text
+from launch.pages import charts, run_text
 from launch.pages.run_files import RunFiles
 from launch.probes import result_text
 from tff_ssl.deployment.encoder_weights import StoredEncoder
+from tff_ssl.reporting import over_seeds
 
 FILE_NAME = "MODEL_CARD.md"
 # Flags that the card has beside those that the run was given.
@@ -22,8 +23,13 @@ _HIDDEN = {
 def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) -> str:
     """The card of a run's encoder: Markdown, with a header for model hubs."""
     flags, config = run.flags, run.config
-    results = [result for result in run.results if "evaluated_clients" not in result]
+    left_out = {"evaluated_clients", "pretrained_on"}  # Clients' own models, other data sets.
+    results = charts.first_results(r for r in run.results if not left_out & r.keys())
+    is_federated = flags.get("script") != "centralized"
+    is_supervised = run_text.objective(run) == "supervised"
     names = sorted((_SHOWN | set(config["given"])) - _HIDDEN)
+    if not is_federated and flags.get("batches") != "cohorts":
+        names.remove("partition")  # No step of the training has used it.
     shown = {name: flags[name] for name in names if flags.get(name) is not None}
     if run.rounds_done and run.rounds_done < int(flags["rounds"]):
         shown["rounds"] = f"{run.rounds_done} of {flags['rounds']}, where the run was stopped"
@@ -38,12 +44,14 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
         *["The figures are for the images and labels above, and may not hold for others."]
         * bool(results),
         "Bias, robustness and differences between groups of people have not been examined.",
-        "Clients were simulated: no devices took part.",
+        *["Clients were simulated: no devices took part."] * is_federated,
         f"Training was {'' if is_private else 'not '}differentially private"
         f"{'' if is_private else ': the weights may reveal training images'}.",
     ]
+    tags = ["supervised" if is_supervised else "self-supervised", *["federated"] * is_federated]
+    commit = config.get("git_commit")
     parts = [
-        f"---\nlicense: {licence}\nlibrary_name: tff_ssl\ntags: [self-supervised, federated]\n---",
+        f"---\nlicense: {licence}\nlibrary_name: tff_ssl\ntags: [{', '.join(tags)}]\n---",
         f"# {flags['encoder']} encoder, {flags.get('algorithm', 'centralized')} on "
         f"{flags['dataset']}",
         f"An encoder of images {'x'.join(map(str, stored.image_shape))}, with "
@@ -52,7 +60,7 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
         "features = encode(images)  # uint8 [n, height, width, channels]\n```",
         f"## Intended use\n\n{intended_use}",
         f"## Training\n\n{_list(training)}",
-        f"{versions}; commit {config.get('git_commit')}.",
+        f"{versions}{f'; commit {commit}' if commit else ''}.",
         f"## Figures\n\n{_figures(results)}",
         *result_text.comparison_lines(results),
         f"## Limits\n\n{_list(limits)}",
@@ -71,7 +79,8 @@ def _figures(results: Sequence[Mapping[str, Any]]) -> str:
     for result in results:
         scores = [result, *map(result["baselines"].get, names)]
         cells = [f"{s['accuracy']:.3f} ± {s['accuracy_std']:.3f}" if s else "" for s in scores]
-        rows.append([f"{result['protocol']}, {result_text.labels_text(result)}", *cells])
+        measured = over_seeds.measured(result)
+        rows.append([f"{measured.name()}, {result_text.labels_text(result)}", *cells])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{table}\n\n± is the standard deviation over draws of the labels."
 

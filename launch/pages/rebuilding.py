@@ -43,14 +43,7 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
       own: The configuration of the script.
       draw_seed: Seed of the images that are drawn; None for that of the run.
     """
-    run = resuming.read_run(folder)
-    assert run
-    of_run = settings.flat(run)
-    own = resuming.take_over(own, of_run, of_run.keys() - _NOT_TAKEN, folder)
-    shared = {n: v for n, v in settings.flat(own).items() if n not in _NOT_TAKEN}
-    # Defaults that depend on the data set are the run's, unless another data set is given.
-    config = settings.replace(dataclasses.replace(run, given=run.given | own.given), **shared)
-    config = defaults.resolve(config, run.objective)
+    own, config = config_of(folder, own)
     dataset = data.load_dataset(config.data)
     is_recorded = (folder / "partition.json").exists()
     clients, partition = None, None
@@ -67,12 +60,26 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     if clients is not None:
         seen = client_options.client_images(seen, clients, config.clients)
     encoders: dict[str, Encode] = {run_page.TRAINED: encoder}
-    untrained = _untrained(dataset, encoder, config, run.seed)
+    untrained = _untrained(dataset, encoder, config, config.seed)
     if untrained is not None:
         encoders[run_page.UNTRAINED] = untrained
     make_views = model_options.two_views(config.model, config.seed)
     seed = config.seed if draw_seed is None else draw_seed
     return Rebuilt(own, run_page.compute(dataset, seen, make_views, encoders, seed), partition)
+
+
+def config_of(folder: pathlib.Path, own: VisualizeConfig) -> tuple[VisualizeConfig, RunConfig]:
+    """The configurations of the script and of the run, each with what the other one gives."""
+    run = resuming.read_run(folder)
+    assert run
+    of_run = settings.flat(run)
+    own = resuming.take_over(own, of_run, of_run.keys() - _NOT_TAKEN, folder)
+    shared = {n: v for n, v in settings.flat(own).items() if n not in _NOT_TAKEN}
+    # Defaults that depend on the data set are the run's, unless another data set is given; the
+    # size of views always is.
+    config = settings.replace(dataclasses.replace(run, given=run.given | own.given), **shared)
+    kept = {"view_size"} if "dataset" in own.given else {n for n, v in shared.items() if v}
+    return own, defaults.resolve(config, run.objective, kept)
 
 
 def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | None:

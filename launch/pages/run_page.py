@@ -136,11 +136,7 @@ def _add_results(page: Page, run: RunFiles) -> None:
     if not results:
         return
     page.add_section("Test accuracy")
-    page.add_paragraph(
-        "A classifier is fitted to a few labels, on the features of the frozen encoder and on "
-        "those of the baselines. Lines on the bars show the standard deviation over draws of the "
-        "labels."
-    )
+    page.add_paragraph(" ".join(run_text.measurements(results)))
     pictures = charts.probe_charts(results)
     page.add_pictures(pictures, "one" if len(pictures) == 1 else "")
 
@@ -163,7 +159,7 @@ def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
         "Training images as a client has them, and the two views of each in the first round. "
         + (
             "This objective uses the first view only."
-            if run.first("objective") in ("mae", "supervised")
+            if run_text.objective(run) in ("mae", "supervised")
             else "The encoder learns to encode both views alike."
         )
     )

@@ -10,6 +10,7 @@ from launch.outputs.commands import module
 from launch.pages import charts
 from launch.pages.run_files import RunFiles
 from launch.probes.result_text import BASELINES, COLLAPSE
+from tff_ssl.reporting import over_seeds
 
 # The classifier of each protocol.
 _PROTOCOLS = {
@@ -23,6 +24,8 @@ _PROTOCOLS = {
     "scratch": "A classifier without pretraining",
     "supervised": "The model's own classifier",
 }
+_FINE_TUNED = {"finetune", "semi_supervised", "scratch"}
+_WITHOUT_DRAWS = {"supervised", "knn"}  # They use all labels.
 
 
 def title(run: RunFiles) -> str:
@@ -32,9 +35,13 @@ def title(run: RunFiles) -> str:
 
 def method(run: RunFiles) -> str:
     """Name of the run's algorithm and objective."""
-    objective = run.first("objective") or run.flags.get("objective")
     algorithm = run.first("algorithm") or run.flags.get("algorithm", "centralized")
-    return f"{algorithm} ({objective})" if objective else algorithm
+    return f"{algorithm} ({objective(run)})" if objective(run) else algorithm
+
+
+def objective(run: RunFiles) -> str | None:
+    """Name of the run's objective, also of a run without results; None if it is not known."""
+    return run.first("objective") or run.flags.get("objective")
 
 
 def summary(run: RunFiles) -> list[str]:
@@ -103,6 +110,35 @@ def _accuracies(run: RunFiles) -> list[str]:
     return sentences
 
 
+def measurements(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences on how the accuracies of a run's results were measured."""
+    protocols = {result["protocol"].partition("_personalized")[0] for result in results}
+    sentences = []
+    if protocols - _FINE_TUNED - {"supervised"}:
+        sentences.append(
+            "A classifier is fitted to labelled images, on the features of the frozen encoder and "
+            "on those of the baselines."
+        )
+    if protocols & _FINE_TUNED:
+        sentences.append(
+            "Fine-tuning, or training from scratch, trains the whole network with the labels, also "
+            "for the untrained encoder; the other baselines have a linear classifier."
+        )
+    if "supervised" in protocols:
+        sentences.append("The model's own classifier was trained together with the encoder.")
+    return [*sentences, *deviations(results)]
+
+
+def deviations(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence on the standard deviations of accuracies; none if there are none."""
+    protocols = {result["protocol"] for result in results}
+    of_clients = {protocol for protocol in protocols if "_personalized" in protocol}
+    over = ["over draws of the labels"] if protocols - of_clients - _WITHOUT_DRAWS else []
+    over += ["over clients for their personalized models"] if of_clients else []
+    lines = "Lines on the bars show the standard deviation"
+    return [f"{lines} {' and '.join(over)}."] if over else []
+
+
 def _encodings(run: RunFiles) -> list[str]:
     rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
     if not rank or not untrained:
@@ -132,11 +168,18 @@ def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
             "effective rank."
         )
     for key, name in BASELINES.items():
-        baselines = [result.get("baselines", {}).get(key, {}) for result in run.results]
-        pairs = zip(run.results, baselines, strict=True)
-        below = [r for r, of in pairs if r.get("accuracy", 1) < of.get("accuracy", 0)]
+        below = [
+            over_seeds.measured(result)
+            for result in charts.first_results(run.results)
+            if result["accuracy"] < result.get("baselines", {}).get(key, {}).get("accuracy", 0)
+        ]
         if below:
-            counts = " and ".join(dict.fromkeys(map(charts.labels_text, below)))
+            counts = " and ".join(
+                dict.fromkeys(
+                    f"{one.labels_text()}{f' on {one.dataset}' if one.dataset else ''}"
+                    for one in below
+                )
+            )
             found.append(f"The encoder is below {name} with {counts}.")
     return found
 

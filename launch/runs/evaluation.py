@@ -94,10 +94,8 @@ def _take_settings(
         config = resuming.take_over(config, network, network)
         return defaults.resolve(config, "supervised", network), folder, None
     config = resuming.take_over(config, settings.flat(run), _RUN_FLAGS, of_run)
-    # On another data set, views have the run's size, even where that is a default.
-    is_same = config.data.dataset == run.data.dataset
-    kept = run.given & {"view_size"} if is_same else {"view_size"}
-    config = defaults.resolve(config, "supervised", kept)
+    # Views have the run's size on any data set, even where that is a default.
+    config = defaults.resolve(config, "supervised", {"view_size"})
     if run.clients.shift != "none":
         print("note: the run has --shift, and this evaluation is on images without it")
     if _is_named_alike(config.data, run.data):

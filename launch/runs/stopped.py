@@ -16,8 +16,10 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.training_loop import last_state
 
 
-def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncoder:
+def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> tuple[StoredEncoder, int]:
     """Restores the encoder from the last readable checkpoint, and prints its round.
+
+    Returns the encoder and the number of rounds that it was trained.
 
     The run is built as for `--resume`, because a checkpoint has only the values of the state. No
     round is computed. Until this process ends, no other one can resume the run.
@@ -43,7 +45,7 @@ def restore_encoder(folder: pathlib.Path, dataset: ImageDataset) -> StoredEncode
     )
     encoder, kept = model.without_heads(weights)
     height, width, channels = dataset.train.images.shape[1:]
-    return StoredEncoder(encoder, kept, (height, width, channels), view_size)
+    return StoredEncoder(encoder, kept, (height, width, channels), view_size), done
 
 
 def restore_state(built: Built, folder: pathlib.Path) -> tuple[Any, Weights, int]:

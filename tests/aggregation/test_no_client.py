@@ -90,7 +90,13 @@ def zeroed(values):
     return values * (np.abs(values).max(axis=(1, 2), initial=0) <= 21)[:, None, None]
 
 
-def secure_mean(values, weights):
+def rounded_mean(values, weights):
+    """The mean, and the largest error of rounding D^2 products of each client by 2^-12."""
+    mean, _ = mean_of(values, weights)
+    return mean, 1e-4 + D * 2**-12 * len(weights) / max(weights.sum(), 1)
+
+
+def clipped_mean(values, weights):
     """The mean of products of values and weights, each cut off at the first bound, 2 * 50."""
     products = np.clip(weights[:, None, None] * values, -100, 100)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -128,8 +134,8 @@ EXPECTED = {
     ),
     "robust statistics": lambda v, w: mean_of(zeroed(v), w),
     "robust update": lambda v, w: (mean_of(clipped(zeroed(v), 1.0), w)[0], 1e-5),
-    "secure statistics": secure_mean,
-    "secure update": secure_mean,
+    "secure statistics": rounded_mean,
+    "secure update": clipped_mean,
     "quantized statistics": quantized_mean,
     "quantized update": quantized_mean,
     "rotated statistics": rotated_mean,

@@ -366,3 +366,30 @@ def test_models_that_do_not_fit_are_refused():
 def test_impossible_hyperparameters_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         fedavg.FedAvgHyperparameters(**bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "others"), [("byol", {}), ("byol", {"target": "local", "batch_size": 2})]
+)
+def test_frozen_stages_stay_and_the_others_take_the_step_that_they_take_without(objective, others):
+    after = {}
+    for stages in (0, 1):
+        model = dataclasses.replace(model_of(objective, "resnet"), frozen_stages=stages)
+        task = task_of(objective, "resnet")._replace(model=model)
+        values = fedavg.FedAvgHyperparameters(**{**COMMON, **others})
+        built = fedavg.build_fedavg(task, values, server_optimizer=SGD)
+        state = run(built, objective, EACH[:2]).state
+        specs = (*model.trainable_specs, *model.non_trainable_specs)
+        found = built.encoder_weights(state)
+        names = [spec.name for spec in specs]
+        after[stages] = dict(zip(names, (*found.trainable, *found.non_trainable), strict=True))
+    fixed = {spec.name for spec in model.non_trainable_specs}
+    start = dict(zip(names, (*model.init(0).trainable, *model.init(0).non_trainable), strict=True))
+    assert 0 < len(fixed) < len(names)
+    for name in names:
+        if name in fixed:
+            np.testing.assert_array_equal(after[1][name], start[name])
+            assert np.abs(after[0][name] - start[name]).max() > 0
+        elif not others:  # A single step: its gradient is that of the whole network.
+            np.testing.assert_allclose(after[1][name], after[0][name], atol=1e-5)

@@ -1,5 +1,7 @@
 """SCAFFOLD against Algorithm 1 of the paper in NumPy, and against FedAvg where they are equal."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,6 +79,24 @@ def test_rounds_are_those_of_algorithm_1(scalars, options, weights):
         np.testing.assert_allclose(server.control, [c, c], rtol=1e-5)
         np.testing.assert_allclose(server.weights.non_trainable, [m], rtol=1e-5)
         np.testing.assert_allclose([s.control for s in states], [[v, v] for v in c_k], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_new_clients_start_from_a_run_without_its_control_variate(scalars):
+    """c stays the mean of the c_i, as it is where server and clients start together."""
+    task, data = scalars
+    algorithm = scaffold.build_scaffold(
+        task("nt_xent")._replace(participation=1.0), scaffold.ScaffoldHyperparameters(**OPTIONS)
+    )
+    clients = [data(k, [int(a)] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
+    *_, (model, _) = run(algorithm, clients, [(0, 1)] * 2)
+    assert np.abs(model.control[0]) > 0.01
+    trained = types.SimpleNamespace(server=types.SimpleNamespace(model=model))
+    server, state = algorithm.initial_states(0, trained)
+    np.testing.assert_array_equal(server.model.weights.trainable, model.weights.trainable)
+    output = algorithm.process.next(server, [state] * 2, clients)
+    mean = np.mean([s.control for s in output.client_states], axis=0)
+    np.testing.assert_allclose(output.state.model.control, mean, rtol=1e-5)
 
 
 def fedavg_of(task):

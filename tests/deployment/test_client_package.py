@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from keras.src import backend
+from tensorflow.core.protobuf import saved_model_pb2
 
 import tff_ssl
 from tests.by_algorithm import by_algorithm
@@ -19,8 +21,9 @@ from tff_ssl import client
 from tff_ssl.aggregation.differential_privacy import GaussianMean
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment import client_package
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.simulation.metrics_log import flatten_metrics
-from tff_ssl.templates.stages import SumRule
+from tff_ssl.templates.stages import Stage, SumRule, Upload
 
 SEED, SHAPE = 3, (8, 8, 1)
 IMAGES = [
@@ -310,6 +313,62 @@ def test_private_means(tmp_path):
     np.testing.assert_allclose(np.std(noise), 2.0 * 0.5 / 4.0, rtol=0.02)
     assert np.any(noise[0] != noise[1])
     assert float(tf.norm(prepare(tf.fill([4], 5.0), tf.constant(1.0)))) == pytest.approx(0.5)
+
+
+@pytest.fixture
+def known_seeds():
+    """Seeds that everyone knows, as in a program whose runs are repeated."""
+    tf.keras.utils.set_random_seed(0)
+    yield
+    tf.random.set_seed(None)
+    backend._SEED_GENERATOR.generator = None
+
+
+def noise_seeds(folder):
+    """The fixed seeds of the operations that draw normal noise in a package."""
+    seeds = set()
+    for part in (folder, folder / "server"):
+        saved = saved_model_pb2.SavedModel.FromString((part / "saved_model.pb").read_bytes())
+        for function in saved.meta_graphs[0].graph_def.library.function:
+            found = [node for node in function.node_def if node.op == "RandomStandardNormal"]
+            seeds |= {(node.attr["seed"].i, node.attr["seed2"].i) for node in found}
+    return seeds
+
+
+@of_dcco
+def test_nobody_can_compute_the_noise_of_a_package(tmp_path, known_seeds):
+    rules = {"statistics": SumRule(*GaussianMean(1.0, 0.5).functions(3.0))}
+    package = write(tmp_path, build("dcco", values={"client_weighting": "uniform"}), rules).package
+    assert noise_seeds(tmp_path) == {(0, 0)}
+    nothing = {
+        value["name"]: np.zeros(value["shape"], value["dtype"])
+        for value in package.manifest["stages"][0]["up"]
+    }
+    first, second = (
+        of.finish("statistics", of.initial_state(), nothing)[0]
+        for of in (package, client.load(tmp_path))
+    )
+    assert any(np.any(first[name] != second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_nobody_can_compute_the_noise_of_a_client(tmp_path, known_seeds):
+    values = STEPS | {"statistics_noise": 0.1}
+    write(tmp_path, build("fedsc", values=values))
+    assert noise_seeds(tmp_path) == {(0, 0)}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_random_numbers_of_a_fixed_seed_are_refused(tmp_path, nested):
+    def work(received, state, examples):
+        def draw(x):
+            return tf.random.normal([], seed=1)
+
+        return Upload({}, {"x": tf.map_fn(draw, tf.zeros([2])) if nested else draw(0.0)})
+
+    stage = Stage("update", lambda state: {}, work, lambda state, means, sums: (state, {}))
+    with pytest.raises(ConfigurationError, match="cannot hold RandomStandardNormal"):
+        client_package.write(tmp_path, [stage], {"w": np.zeros(2, np.float32)}, (), SHAPE, {})
 
 
 @of_dcco

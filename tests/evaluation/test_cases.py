@@ -19,6 +19,13 @@ def test_average_is_the_mean_over_a_cases_images():
         assert set(grouped.image_indices(np.array([k]))[0]) == set(np.flatnonzero(names == name))
 
 
+def test_images_that_are_their_own_cases_keep_their_features():
+    features = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    found = cases.average(features, cases.group(np.arange(3), np.array([1, 0, 1])))
+    assert found is features or found.dtype == np.float32
+    np.testing.assert_array_equal(found, features)
+
+
 def test_take_selects_cases_and_their_images():
     grouped = cases.group(np.array(["b", "a", "b", "c", "a"]), np.array([1, 0, 1, -1, 0]))
     images, part = grouped.take(np.array([2, 0]))

@@ -10,10 +10,14 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from launch import detect
 from tests import coco_folders
 from tests.launch.mistakes import messages
 from tff_ssl.deployment import saved_model
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import TwoTowers
 
@@ -191,6 +195,16 @@ def test_mistakes_are_named_before_anything_is_written(project_root, encoder, co
     for named, line in zip(mistakes, lines, strict=True):
         assert named in line, line
     assert not output.exists()
+
+
+def test_an_encoder_of_ones_own_has_its_name_in_the_message(tmp_path):
+    layers = [tf.keras.layers.Conv2D(4, 3, input_shape=(16, 16, 3))]
+    model = DualEncoder(from_keras(tf.keras.Sequential(layers, name="mine")), (16, 16, 3))
+    folder = save(tmp_path / "run", model, model.image_shape)
+    with pytest.raises(
+        ConfigurationError, match="encoder keras:mine, and Mask R-CNN needs a ResNet"
+    ):
+        detect._read_encoder("run", str(folder))
 
 
 def test_hyperparameters_are_listed_without_the_extra(project_root):

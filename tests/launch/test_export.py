@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ import tensorflow as tf
 
 import tff_ssl
 from datasets import catalog
+from launch import export
 from launch.outputs import run_folder
 from launch.runs import centralized, final_evaluation, stopped, training
 from tests import programs
 from tests.launch import configs
 from tests.launch.mistakes import messages
-from tff_ssl.deployment import saved_model
+from tff_ssl.deployment import encoder_weights, saved_model
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.simulation.training_loop import TrainingLoop
@@ -90,6 +92,35 @@ def test_tflite_files_are_written_and_measured(project_root, run):
     interpreter.allocate_tensors()
     source = interpreter.get_input_details()[0]
     assert (source["dtype"], tuple(source["shape"])) == (np.uint8, (1, 8, 8, 1))
+
+
+def card_of(run, folder, target, done=None):
+    model = DualEncoder("small", (16, 16, 1))
+    stored = encoder_weights.StoredEncoder(model, model.init(0), (8, 8, 1), 16)
+    probe = {"protocol": "linear", "labels": 50, "labels_per_class": 5, "accuracy": 0.777,
+             "accuracy_std": 0.1, "balanced_accuracy": 0.777, "baselines": {}}  # fmt: skip
+    config = types.SimpleNamespace(licence="MIT", intended_use="Tests.")
+    export._write_card(target, folder, stored, done, [probe], config)
+    return (target / "MODEL_CARD.md").read_text()
+
+
+def test_the_card_of_a_clients_model_has_its_own_figures(run, tmp_path):
+    assert "0.500 ± 0.100" in card_of(run, run, tmp_path)
+    (run / "clients" / "0" / "encoder").mkdir(parents=True)
+    card = card_of(run, run / "clients" / "0", tmp_path)
+    assert "0.777 ± 0.100" in card
+    assert "0.500" not in card
+    assert "# small encoder" in card
+    assert "model: clients/0" in card
+
+
+def test_the_card_of_a_stopped_run_has_the_rounds_of_its_checkpoint(run, tmp_path):
+    content = json.loads((run / "config.json").read_text())
+    run_folder.write_json(tmp_path / "config.json", {**content, "rounds": 60})
+    rows = [f"{i + 1},0.5" for i in range(53)]
+    (tmp_path / "metrics.csv").write_text("\n".join(["round,loss", *rows]))
+    card = card_of(tmp_path, tmp_path, tmp_path, done=40)
+    assert "rounds: 40 of 60, where the run was stopped" in card
 
 
 @pytest.mark.long
@@ -178,14 +209,14 @@ def test_a_stopped_baseline_has_the_encoder_of_its_last_readable_checkpoint(
     assert not run_folder.is_stopped(whole)
     dataset = catalog.load("digits")
     capsys.readouterr()
-    stored = stopped.restore_encoder(run, dataset)
+    stored, _ = stopped.restore_encoder(run, dataset)
     assert "its last readable checkpoint, of step 2 of 2" in capsys.readouterr().out
     assert stored.image_shape == (8, 8, 1)
     saved_model.save_encoder(tmp_path / "again" / "encoder", *stored)
     check_equal_weights(arrays_of(tmp_path / "again"), arrays_of(whole))
     damaged = run / "checkpoints" / "round_2.npz"
     damaged.write_bytes(b"damaged")
-    before = stopped.restore_encoder(run, dataset)
+    before, _ = stopped.restore_encoder(run, dataset)
     assert "of step 1 of 2" in capsys.readouterr().out
     first, last = (np.concatenate([np.ravel(w) for w in s.weights.trainable])
                    for s in (before, stored))  # fmt: skip

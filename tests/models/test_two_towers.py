@@ -51,6 +51,16 @@ def test_batch_norm_keeps_statistics_of_each_tower():
     )
 
 
+def test_the_encoders_alone_have_no_batch_norm_of_a_projector():
+    tower = DualEncoder("tiny", (8, 8, 3), projector=(16, 6), projector_output_batch_norm=True)
+    model = TwoTowers(tower, "views")
+    encoder, weights = model.without_heads(model.init(3))
+    assert [w.shape for w in weights.trainable] == [s.shape for s in encoder.trainable_specs]
+    assert len(weights.non_trainable) == len(encoder.non_trainable_specs)
+    h = model.apply_pair(model.init(3), X, X, training=False)[0].h
+    np.testing.assert_allclose(encoder.apply(weights, X, False).h[:, : h.shape[1]], h, rtol=1e-4)
+
+
 def test_images_that_cannot_be_divided_are_refused():
     gray = DualEncoder("tiny", (8, 8, 1), (16, 6))
     for tower, pair, message in (

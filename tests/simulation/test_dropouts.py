@@ -242,13 +242,27 @@ def test_a_round_without_clients_changes_no_model_and_can_be_saved(
     assert all(packing.is_finite(part) for part in packing.pack(state).values())
     before, after = map(round_of.simulation.encoder_weights, (round_of.initial, state))
     assert_same_state(after, before)
-    # The next round runs, with its own number.
     round_of.cohort = np.array([0, 2])
     after, metrics = round_of.simulation.run_round(state, 1)
     assert np.isfinite(metrics["loss"])
-    work = after.server if computations.kind == "stateful_clients" else after.client_work
-    if hasattr(work, "round_number"):
-        assert work.round_number == 2
+    if computations.kind == "stateful_clients":
+        # The first round with clients is round 0, in which Orchestra only finds its centroids.
+        assert_same_state(after.server, round_of([0, 2])[0].server)
+        assert round_of.simulation._without_clients(after, 2, 0)[0].server.round_number == 2
+    elif hasattr(after.client_work, "round_number"):
+        assert after.client_work.round_number == 2  # The next round runs, with its own number.
+
+
+@pytest.mark.xdist_group("fedema")
+@pytest.mark.slow
+def test_all_clients_of_a_stateful_round_may_fail(worker, small_algorithm, store, tmp_path):
+    _, computations = build(small_algorithm, "fedema")
+    round_of = Rounds(computations, store, tmp_path, faulty=dropouts.Dropouts(max_dropped=1.0))
+    state, metrics = round_of([1])
+    assert_same_state(state, round_of.initial)
+    assert (metrics["clients"], metrics["dropped_clients"], metrics["samples"]) == (1, 1, 0)
+    with pytest.raises(TrainingError, match=r"1 of 1 .*no battery"):
+        Rounds(computations, store, tmp_path)([1])
 
 
 @pytest.mark.parametrize("name", by_algorithm(("fedavg", "fedbn")))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tff_ssl.templates.client_batches import drawn_in_round
+from tff_ssl.templates.local_training import batch_ends
 
 SIZES = {3: 5, 1: 2, 7: 9}
 
@@ -73,3 +74,15 @@ def test_seeds_and_rounds_draw_others():
     whole = examples({7: 9})
     draws = {tuple(draw(whole, 4, r, s)["example_id"]) for r in range(4) for s in range(4)}
     assert len(draws) > 12
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(50_000, 1), (1_281_167, 256), (7, 3)])
+def test_the_batches_of_an_epoch_have_every_example_once(size, batch_size):
+    batches = size // batch_size
+    positions = tf.range(batches)
+    starts, ends = (x.numpy() for x in batch_ends(tf.constant(size), positions, batches))
+    assert (starts[0], ends[-1]) == (0, size)
+    np.testing.assert_array_equal(starts[1:], ends[:-1])
+    sizes = ends - starts
+    assert sizes.min() >= batch_size
+    assert sizes.max() <= sizes.min() + 1

@@ -25,6 +25,9 @@ from tff_ssl.errors import ConfigurationError
 _MIN_QUANTIZED_SIZE = 256
 # Largest metric of a client in a secure sum: counts have 20 bits, losses lie in +-(2^20 - 1).
 _LARGEST_METRIC = 2**20 - 1
+# Largest product of a client's statistics and its weight in a secure sum: 2^17 examples, squares of
+# encodings up to 8. With 32 bits, the products are rounded to multiples of 2^-11.
+_LARGEST_STATISTIC = 2.0**20
 
 WeightedFactory: TypeAlias = tff.aggregators.WeightedAggregationFactory
 UnweightedFactory: TypeAlias = tff.aggregators.UnweightedAggregationFactory
@@ -60,14 +63,21 @@ def _zeroing(inner: WeightedFactory) -> WeightedFactory:
     return tff.aggregators.zeroing_factory(bound, inner)
 
 
-def _secure(seed: int, bits: int) -> WeightedFactory:
+def _secure_statistics(seed: int, bits: int) -> WeightedFactory:
+    # The bound does not adapt, because clipped means and second moments give negative variances.
+    return _secure_mean(tff.aggregators.SecureSumFactory(_LARGEST_STATISTIC))
+
+
+def _secure_update(seed: int, bits: int) -> WeightedFactory:
     """The settings are those of `tff.learning.secure_aggregator`."""
     # The records of a quantile are counts of -1/2 to 1.
     bound = _norm_quantile(50.0, 0.95, 1.0, tff.aggregators.SecureSumFactory(1.0))
-    return tff.aggregators.MeanFactory(
-        tff.aggregators.SecureSumFactory(bound.map(_affine(2.0, 0.0))),
-        tff.aggregators.SecureSumFactory(float(_LARGEST_METRIC), 0.0),
-    )
+    return _secure_mean(tff.aggregators.SecureSumFactory(bound.map(_affine(2.0, 0.0))))
+
+
+def _secure_mean(value_sum: UnweightedFactory) -> WeightedFactory:
+    weight_sum = tff.aggregators.SecureSumFactory(float(_LARGEST_METRIC), 0.0)
+    return tff.aggregators.MeanFactory(value_sum, weight_sum)
 
 
 def _norm_quantile(
@@ -122,7 +132,7 @@ def _rotated(seed: int, bits: int) -> WeightedFactory:
 AGGREGATORS = {
     "mean": Means(),
     "robust": Means(_robust_statistics, _robust_update),
-    "secure": Means(_secure, _secure, is_secure=True),
+    "secure": Means(_secure_statistics, _secure_update, is_secure=True),
     "quantized": Means(_quantized, _quantized),
     "rotated": Means(_rotated, _rotated),
 }

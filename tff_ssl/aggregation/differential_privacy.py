@@ -59,13 +59,19 @@ NOT_COVERED = (
     "which the server computes from sums without noise of their encodings and squared encodings",
     "kNN accuracies and effective ranks in metrics.csv, curves.png and TensorBoard, and an encoder "
     "chosen by them (--encoder_round=best)",
-    "results of probes and of fine-tuning in result.json, which take labels of training images",
+    "results of probes and of fine-tuning in result.json, which take labels of training images, "
+    "and the effective_rank of the encodings of training images",
     "images of clients with their views, encodings and neighbours in run.html, embed.html and "
     "TensorBoard",
     "sizes and classes of the clients in partition.json and run.html",
-    "seed, number and sizes of the clients in config.json and in what the run prints",
+    "seed, number and sizes of the clients, and hashes of the images, of the labels and of the "
+    "partition (data_digests) in config.json, and what the run prints of them",
+    "numbers of clients and of images in result.json (clients, skipped_clients, train_images, "
+    "examples_left_out)",
     "warnings about clients that failed, and whether the run ended with an error",
-    "the clients' images in clients.sqlite, which a run that was stopped leaves in its folder",
+    "the clients' images in clients.sqlite, which a run that was stopped leaves in its folder, and "
+    "in node_N/images.npz of launch.stacks.flower",
+    "the cohorts in plan.json and the metrics of each round in rounds.json of launch.stacks.flower",
     "hyperparameters and clips that were chosen by earlier runs on the same clients",
 )
 

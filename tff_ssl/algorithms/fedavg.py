@@ -93,8 +93,8 @@ class TargetNetwork:
     """The place of BYOL's target network."""
 
     model: Model  #: Model to train.
-    #: Whether the server keeps the target network, as the non-trainable part of the global model's
-    #: weights.
+    #: Whether the server keeps the target network, behind the model's own weights that are not
+    #: trained, which are those of frozen stages.
     on_server: bool
     on_client: bool  #: Whether each client starts a target network from the broadcast model.
 
@@ -102,15 +102,16 @@ class TargetNetwork:
         """The global model's weights before the first round."""
         online = self.model.init(seed)
         target = self.model.target_model.part_of(online).trainable if self.on_server else ()
-        return tff.learning.models.ModelWeights(online.trainable, target)
+        return tff.learning.models.ModelWeights(online.trainable, (*online.non_trainable, *target))
 
     def split(self, weights: tff.learning.models.ModelWeights) -> tuple[Weights, Weights]:
         """The online and the target network with which a client starts."""
-        online = Weights(tuple(weights.trainable), ())
-        target = tuple(weights.non_trainable)
-        if self.on_client:
-            target = self.model.target_model.part_of(online).trainable
-        return online, Weights(target, ())
+        fixed, target = self._fixed_and_target(weights)
+        online = Weights(tuple(weights.trainable), fixed)
+        if not self.on_client and not self.on_server:
+            return online, Weights((), ())
+        start = self.model.target_model.part_of(online)
+        return online, start if self.on_client else Weights(target, start.non_trainable)
 
     def followed(
         self, weights: tff.learning.models.ModelWeights, momentum: float
@@ -118,8 +119,14 @@ class TargetNetwork:
         """The weights after a target network on the server has moved to the new model."""
         if not self.on_server:
             return weights
-        target = moved_target(weights.non_trainable, weights.trainable, momentum)
-        return tff.learning.models.ModelWeights(weights.trainable, target)
+        fixed, target = self._fixed_and_target(weights)
+        moved = moved_target(target, weights.trainable, momentum)
+        return tff.learning.models.ModelWeights(weights.trainable, (*fixed, *moved))
+
+    def _fixed_and_target(self, weights: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The model's own weights that are not trained, and those of a target on the server."""
+        count, both = len(self.model.non_trainable_specs), tuple(weights.non_trainable)
+        return both[:count], both[count:]
 
     def finalizer(
         self, finalizer: tff.learning.templates.FinalizerProcess, momentum: float

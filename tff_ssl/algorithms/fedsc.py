@@ -36,7 +36,8 @@ Choices and deviations:
 - A client subtracts its R_k unclipped, even if clipping has made it smaller in Rbar. R_ext then has
   a negative part of the client's own moments, the larger the fewer clients there are. What is sent
   in stage 1 has a norm of at most sqrt(2 mu^2 + 8 mu); a clip there changes nothing.
-- R_k is computed with the views of the round's first passes; the authors draw others.
+- R_k is computed with the views of P passes, from the round's first one on; the authors draw
+  others. With P > E, the last of these views are those with which the next rounds train.
 - Batch norm is rejected, as in DCCO.
 """
 

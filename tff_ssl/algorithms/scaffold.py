@@ -32,6 +32,7 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -143,6 +144,14 @@ def server_update(
     return previous_if_empty(server, ServerModel(weights, control))
 
 
+def without_control(server: ServerModel) -> ServerModel:
+    """The server's model for clients that start anew, whose control variates are zero.
+
+    c is the mean of the c_i only if both start together; otherwise each step would be biased by c.
+    """
+    return server._replace(control=tf.nest.map_structure(np.zeros_like, server.control))
+
+
 def build_scaffold(
     task: Task,
     hyperparameters: ScaffoldHyperparameters | None = None,
@@ -153,7 +162,7 @@ def build_scaffold(
     model = one_tower(task.model)
     training = build_local_training(task, values, keeps_target=True)
     update = functools.partial(server_update, values.server_learning_rate, task.participation)
-    return build_stateful_clients(
+    algorithm = build_stateful_clients(
         initial_model=functools.partial(initial_server_model, model),
         initial_client_state=functools.partial(initial_client_state, model),
         client_work=functools.partial(client_work, training, values.client_learning_rate),
@@ -163,3 +172,4 @@ def build_scaffold(
         client_weights=lambda server, state: Weights(*server.weights),
         aggregator=aggregator,
     )
+    return dataclasses.replace(algorithm, for_new_clients=without_control)

@@ -18,6 +18,7 @@ A package is a folder with
 """
 
 import hashlib
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 import tree
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.lite.python import schema_py_generated
 
 from tff_ssl import client, whole_files
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.templates.stages import Mean, Stage, SumRule
 from tff_ssl.views import seeds
 
@@ -95,6 +98,9 @@ def write(
       description: Further entries of the manifest.
       rules: Rules of the means, by name, that are not plain.
       encode: The global encoder; None if there is none.
+
+    Raises:
+      ConfigurationError: If something in it draws random numbers from a fixed seed.
     """
     server, of_client = name_values(server_state), name_values(client_state, "state")
     works = {
@@ -280,6 +286,9 @@ def _traced(function: Callable[[Mapping[str, Any]], dict[str, Any]], inputs: Map
     """A function of named values as a concrete function; inputs have shapes and dtypes."""
 
     def call(**values):
+        # The graph has taken over the program's global seed, from which anyone who has the package
+        # could compute the noise. This resets the graph's seed alone.
+        tf.random.set_seed(None)
         return {name: tf.identity(value) for name, value in function(values).items()}
 
     specs = {name: tf.TensorSpec(v.shape, v.dtype, name) for name, v in inputs.items()}
@@ -291,6 +300,23 @@ def _save(folder: pathlib.Path, signatures: dict[str, Any]) -> None:
     # A SavedModel keeps the functions that its module has.
     module.functions = list(signatures.values())
     tf.saved_model.save(module, str(folder), signatures=signatures)
+    _check_seeds(folder)
+
+
+def _check_seeds(folder: pathlib.Path) -> None:
+    """Rejects a saved model whose random numbers anyone who has it could compute.
+
+    Stateless operations are allowed: their seed is an input.
+    """
+    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    for graph in (each.graph_def for each in saved.meta_graphs):
+        nodes = [graph.node, *(function.node_def for function in graph.library.function)]
+        for node in itertools.chain(*nodes):
+            if node.attr["seed"].i or node.attr["seed2"].i:
+                raise ConfigurationError(
+                    f"a client package cannot hold {node.op} ({node.name}) with a fixed seed, from "
+                    "which its random numbers can be computed: leave the seed out"
+                )
 
 
 def _describe(values: Mapping[str, Any]) -> list[dict[str, Any]]:

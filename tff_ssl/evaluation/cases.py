@@ -89,5 +89,7 @@ def sum_over_images(features: np.ndarray, cases: Cases) -> np.ndarray:
 
 def average(features: np.ndarray, cases: Cases) -> np.ndarray:
     """Averages features [n, d] over the images of each case, float32 [k, d]."""
+    if np.array_equal(cases.case_of_image, np.arange(len(features))):
+        return np.asarray(features, np.float32)  # Many images would take much memory otherwise.
     image_counts = np.bincount(cases.case_of_image)[:, np.newaxis]
     return (sum_over_images(features, cases) / image_counts).astype(np.float32)

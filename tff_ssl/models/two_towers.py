@@ -137,7 +137,9 @@ class TwoTowers(Bounded):
         """The encoders alone, in float32, and their weights."""
         pairs = zip(self.towers, self._split_weights(weights), strict=True)
         first, second = (tower.without_heads(part)[1] for tower, part in pairs)
-        encoder = dataclasses.replace(self.tower, projector=(), precision="float32")
+        encoder = dataclasses.replace(
+            self.tower, projector=(), projector_output_batch_norm=False, precision="float32"
+        )
         return dataclasses.replace(self, tower=encoder), _join_weights(first, second)
 
     def part_of(self, weights: Any) -> Weights:

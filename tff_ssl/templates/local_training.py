@@ -169,7 +169,8 @@ class LocalTraining:
 
         def dealt(order_of_pass):
             order = shuffled(examples, size, order_of_pass, self.seed)
-            return order[position * size // batches : (position + 1) * size // batches]
+            first, end = batch_ends(size, position, batches)
+            return order[first:end]
 
         chosen, other_pass = dealt(pass_number), -1 - pass_number
         examples_of_step = tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples)
@@ -336,6 +337,13 @@ def _check_heads(model: Model, name: str, objective: Objective) -> None:
         raise ConfigurationError(f"--objective={name} needs a ViT --encoder with a decoder")
     if not (objective.supervised or objective.decoder or model.projector):
         raise ConfigurationError(f"--objective={name} needs a --projector")
+
+
+def batch_ends(size: Any, position: Any, batches: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """The first and the end position of a batch of an epoch over `size` examples, int64."""
+    # Products of int32 would overflow.
+    size, position, batches = (tf.cast(v, tf.int64) for v in (size, position, batches))
+    return position * size // batches, (position + 1) * size // batches
 
 
 def spread(z: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -19,7 +19,7 @@ from launch.probes import probing, result_text
 from launch.runs import client_packages, federated, final_evaluation
 from launch.runs.federated import Built
 from launch.stacks.flower import deployment, environment, run_files
-from tff_ssl import whole_files
+from tff_ssl import client, whole_files
 from tff_ssl.deployment import client_package, encoder_weights, saved_model
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.models.dual_encoder import Weights
@@ -40,6 +40,11 @@ def run(config: Any) -> None:
         raise ConfigurationError(
             f"--secure needs at least three nodes, not --nodes={config.nodes}: with two, SecAgg+ "
             "loses the first round"
+        )
+    if config.participation.dropout:
+        raise ConfigurationError(
+            f"--dropout={config.participation.dropout:g} simulates clients that drop out, and "
+            "those of Flower are not simulated: leave it out"
         )
     environment.make()
     chosen = algorithm_options.choose(settings.replace(config, **federated.ALONE))
@@ -74,8 +79,7 @@ def run(config: Any) -> None:
     )
     print("evaluating the model", flush=True)
     result = _result(folder, progress, before, status, config)
-    if built.setting.epsilon:
-        result["epsilon"] = built.setting.epsilon(config.rounds)
+    result |= _epsilon(built, config)
     result["flower"] = _probe(built, dataset, weights)
     if config.compare:
         result |= _simulate(folder, config)
@@ -86,10 +90,12 @@ def run(config: Any) -> None:
 def _write_files(
     folder: pathlib.Path, built: Built, dataset: ImageDataset, num_nodes: int
 ) -> list[list[int]]:
-    """Writes the client package and the nodes' images, unless they are there; returns clients."""
+    """Writes the client package, unless it is there, and the nodes' images; returns clients."""
     indices = built.clients.indices
     clients = run_files.deal(len(indices), num_nodes)
-    if not (folder / "client").exists():
+    manifest = folder / "client" / client.MANIFEST
+    rounds = checked_files.read_json(manifest)["rounds"] if manifest.exists() else None
+    if rounds != built.chosen.config.rounds:  # Its schedules would end too early.
         with whole_files.replacing_folder(folder / "client") as new:
             client_packages.write(new, built, dataset)
     for node, own in enumerate(clients):
@@ -224,6 +230,18 @@ def largest_difference(weights: Weights, others: Weights) -> float:
         for each in (weights, others)
     )
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def _epsilon(built: Built, config: Any) -> dict[str, float]:
+    """The epsilon of a private run; prints what that of a resumed run may leave out."""
+    if not built.setting.epsilon:
+        return {}
+    if config.output.resume and len(built.algorithm.plain_stages) > 1:
+        print(
+            "note: epsilon counts each round once; a round that ended between its stages, and that "
+            "--resume repeated, has released its statistics twice"
+        )
+    return {"epsilon": built.setting.epsilon(config.rounds)}
 
 
 def _describe(result: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from tff_ssl.losses import cco
 from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
+from tff_ssl.templates.client_batches import drawn_in_round
 from tff_ssl.templates.task import Task
 
 pytestmark = pytest.mark.xdist_group("dcco_one_stage")
@@ -191,17 +192,18 @@ def cohort_statistics(objective, weights, round_number):
     return {"f": means[0], "g": means[1], "second": second_moments(objective, f, g, means)}
 
 
-def build(variant, momentum, objective="cco", rate=0.02):
-    return _build(variant, momentum, objective, rate)
+def build(variant, momentum, objective="cco", rate=0.02, drawn=0):
+    return _build(variant, momentum, objective, rate, drawn)
 
 
 @functools.cache
-def _build(variant, momentum, objective, rate):
+def _build(variant, momentum, objective, rate, drawn):
     hyperparameters = one_stage.DCCOOneStageHyperparameters(
         variant=variant,
         statistics_momentum=momentum,
         client_learning_rate=rate,
-        micro_batch_size=5,
+        micro_batch_size=2 if drawn else 5,
+        examples_per_round=drawn,
     )
     return one_stage.build_dcco_one_stage(task(objective), hyperparameters, SGD)
 
@@ -234,23 +236,30 @@ def test_rounds_equal_the_gradient_of_the_surrogate(worker, variant, objective):
         state = outputs[0].state
 
 
-def dcco_gradient(weights, round_number):
+def dcco_gradient(weights, round_number, per_client=0):
+    indices = np.arange(N)
+    if per_client:
+        ids = {"client": np.repeat([0, 1], list(map(len, CLIENTS))), "example_id": indices}
+        everything = {name: tf.constant(values, tf.int64) for name, values in ids.items()}
+        number = tf.constant(round_number, tf.int64)
+        indices = drawn_in_round(everything, per_client, number, 0)["example_id"].numpy()
     with tf.GradientTape() as tape:
         tape.watch(weights)
-        loss = cco.cco(*encode(weights, np.arange(N), round_number), 20.0).loss
+        loss = cco.cco(*encode(weights, indices, round_number), 20.0).loss
     return tape.gradient(loss, weights)
 
 
 @pytest.mark.slow
-def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
-    built = build("delayed_gradient", 0.0)
+@pytest.mark.parametrize("drawn", [0, 3])
+def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker, drawn):
+    built = build("delayed_gradient", 0.0, drawn=drawn)
     state = start(built, MODEL.init(0).trainable)
     earlier = None
     for r in range(4):
         before = [tf.constant(w) for w in state.global_model_weights.trainable]
         state = built.process.next(state, [client(0), client(1)]).state
         if earlier:
-            expected = [0.02 * g for g in dcco_gradient(earlier, r - 1)]
+            expected = [0.02 * g for g in dcco_gradient(earlier, r - 1, drawn)]
             after = state.global_model_weights.trainable
             assert_equal_steps([w.numpy() for w in before], after, expected, tolerance=1e-4)
         earlier = before

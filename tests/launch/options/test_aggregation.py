@@ -9,6 +9,7 @@ from launch.options import aggregation, settings
 from launch.options.run_config import RunConfig
 from tff_ssl.aggregation import differential_privacy as privacy
 from tff_ssl.algorithms import registry
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses import cco
 from tff_ssl.losses.means import Means
 
@@ -19,12 +20,12 @@ PRIVATE = {
 }  # fmt: skip
 
 
-def choose(algorithm="dcco", **given):
+def choose(algorithm="dcco", clients=10 * CLIENTS, **given):
     """The means of an algorithm with these flags."""
     entry = registry.ALGORITHMS[algorithm]
     values = entry.hyperparameters(client_weighting="uniform")
     config = settings.replace(RunConfig(), **{**PRIVATE, "algorithm": algorithm, **given})
-    return aggregation.choose_aggregation(config, entry, values, 10 * CLIENTS, CLIENTS)
+    return aggregation.choose_aggregation(config, entry, values, clients, min(clients, CLIENTS))
 
 
 def statistics(rng):
@@ -90,9 +91,18 @@ def test_the_result_lists_what_privacy_covers_and_what_it_does_not():
     assert "what clients receive" in chosen.result["privacy"]["covers"]
     listed = chosen.result["privacy"]["does_not_cover"]
     assert listed == list(privacy.NOT_COVERED)
-    for part in ("kNN", "losses", "seed", "result.json", "clients.sqlite"):
+    for part in (
+        "kNN", "losses", "seed", "result.json", "clients.sqlite", "data_digests", "effective_rank",
+        "train_images", "images.npz", "plan.json", "rounds.json",
+    ):  # fmt: skip
         assert any(part in entry for entry in listed), part
     assert any("metrics.csv" in line and "not cover" in line for line in chosen.summary)
+
+
+def test_one_client_cannot_be_hidden():
+    choose(clients=2, dp_epsilon=8.0, clients_per_round=1)
+    with pytest.raises(ConfigurationError, match="only one client"):
+        choose(clients=1, dp_epsilon=8.0, clients_per_round=1)
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf"), 1e38])

@@ -11,6 +11,7 @@ from launch.options import data, heterogeneous_clients, settings
 from tests import programs
 from tests.launch import configs
 from tff_ssl.deployment import saved_model
+from tff_ssl.errors import ConfigurationError
 
 
 def parse(*flags):
@@ -33,6 +34,14 @@ def test_the_servers_images_belong_to_no_client():
     # The images are of all classes, and another seed chooses others.
     assert len(set(dataset.train.labels[missing].tolist())) == 10
     assert not np.array_equal(heterogeneous_clients.take_out_rad(dataset, 300, 3)[1], rad)
+
+
+def test_weights_to_start_from_are_refused():
+    """Clients have models of their own, to which they would not come."""
+    config = settings.replace(parse("--encoders=tiny"), init_from="RUN")
+    dataset = data.load_dataset(config.data)
+    with pytest.raises(ConfigurationError, match="--init_from: the clients of hetero_ssfl"):
+        heterogeneous_clients.build_population(dataset, [np.arange(9)], config)
 
 
 def test_encoders_are_assigned_in_equal_shares_in_random_order():

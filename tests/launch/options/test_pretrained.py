@@ -1,6 +1,7 @@
 """Starting from pretrained weights: what is loaded, and what does not fit."""
 
 import dataclasses
+import random
 import urllib.error
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from tensorflow.python.eager import context
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import adapting, data, encoders, pretrained, settings
@@ -236,6 +238,22 @@ def own_model_of_large_images():
 def own_model_with_a_strange_operation():
     image = tf.keras.Input((16, 16, 3))
     return tf.keras.Model(image, tf.reduce_mean(tf.raw_ops.Betainc(a=1.0, b=1.0, x=image), [1, 2]))
+
+
+def test_the_seed_of_an_encoder_is_not_that_of_what_follows():
+    def states():
+        return random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+
+    tf.random.set_seed(None)
+    before = states()
+    network = encoders.find(f"{__name__}:own_model", "group", 21)
+    assert states() == before
+    assert context.global_seed() is None
+    tf.keras.utils.set_random_seed(21)
+    np.testing.assert_array_equal(network.init((16, 16, 3), 0).trainable[0], own_model().weights[0])
+    assert encoders.find(f"{__name__}:own_model", "group", 22) is not network
+    assert context.global_seed() == 21
+    tf.random.set_seed(None)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])

@@ -38,6 +38,15 @@ def test_two_runs_stand_side_by_side(tmp_path, shown):
     ]
 
 
+def test_all_marks_and_deviations_are_explained(tmp_path):
+    results = [entry(1), entry(1, protocol="linear_personalized")]
+    runs = [write_run(tmp_path / name, results) for name in ("a", "b")]
+    html = write(tmp_path, runs, None).read_text()
+    assert "grey the untrained encoder, brown raw pixels, purple the pretrained encoder" in html
+    assert "gold an encoder trained on ImageNet." in html
+    assert "over draws of the labels and over clients for their personalized models." in html
+
+
 def test_equal_runs_have_no_flags_that_differ(tmp_path, shown):
     runs = [write_run(tmp_path / name, [entry()]) for name in ("a", "b", "c")]
     html = write(tmp_path, runs, shown).read_text()

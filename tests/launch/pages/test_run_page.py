@@ -27,6 +27,11 @@ def sections(html):
     return re.findall(r"<h2>(.*?)</h2>", html)
 
 
+def card_of(run):
+    stored = types.SimpleNamespace(image_shape=(8, 8, 1), model=types.SimpleNamespace(features=64))
+    return model_card.text(run_files.read(run), stored, "MIT", "Tests.")
+
+
 def test_the_page_of_a_run_has_all_its_parts(tmp_path, shown):
     run = write_run(tmp_path / "my run", [entry(1), entry(5, 0.9, 0.6, 0.8)])
     page = run_page.write(run, run, shown)
@@ -98,12 +103,92 @@ def test_commands_continue_the_run(tmp_path):
 
 
 def test_the_card_of_a_run_that_was_stopped_has_its_rounds(tmp_path):
-    run = run_files.read(write_run(tmp_path / "run", [], rounds=9))
-    stored = types.SimpleNamespace(image_shape=(8, 8, 1), model=types.SimpleNamespace(features=64))
-    card = model_card.text(run, stored, "MIT", "Tests.")
+    card = card_of(write_run(tmp_path / "run", [], rounds=9))
     assert "- rounds: 4 of 9, where the run was stopped\n" in card
     assert "The encoder has not been evaluated." in card
     assert "The figures are" not in card
+
+
+def test_the_card_of_centralized_supervised_training_says_nothing_of_clients(tmp_path):
+    run = write_run(tmp_path / "run", [])
+    written = json.loads((run / "config.json").read_text())
+
+    def card(**changes):
+        config = written | {"partition": "dirichlet"} | changes
+        (run / "config.json").write_text(json.dumps(config))
+        return card_of(run)
+
+    federated = card()
+    assert "\ntags: [self-supervised, federated]\n" in federated
+    assert "Clients were simulated: no devices took part." in federated
+    assert "- partition: dirichlet\n" in federated
+    assert "; commit 0123" in federated
+    del written["algorithm"]  # The script has no such flag.
+    flags = {"script": "centralized", "objective": "supervised"}
+    centralized = card(**flags, batches="shuffled", git_commit=None)
+    assert "\ntags: [supervised]\n" in centralized
+    words = ("federated", "lients", "dirichlet", "commit", "None")
+    assert not any(word in centralized for word in words)
+    assert "\npython 3.\n" in centralized
+    assert "- partition: dirichlet\n" in card(**flags, batches="cohorts")
+
+
+def test_the_card_has_each_figure_once_and_none_of_other_images(tmp_path):
+    other = {"dataset": "npz", "pretrained_on": "npz", "data_dir": "/images/b.npz"}
+    results = [entry(1, 0.8), entry(1, 0.7), entry(1, 0.75, method="lars"), entry(1, 0.1, **other)]
+    card = card_of(write_run(tmp_path / "run", results))
+    rows = re.findall(r"^\| (linear.*?) \| (\S+)", card, re.MULTILINE)
+    assert rows == [("linear, 1 per class", "0.800"), ("linear (lars), 1 per class", "0.750")]
+    assert "warning" not in card
+
+
+def test_notes_name_other_images(tmp_path):
+    other = {"dataset": "npz", "pretrained_on": "npz", "data_dir": "/images/b.npz"}
+    run = run_files.read(write_run(tmp_path / "run", [entry(1), entry(1, 0.5, **other)]))
+    assert run_text.notes(run) == [
+        "The encoder is below raw pixels with 1 label a class on npz b.npz."
+    ]
+
+
+def test_a_repeated_evaluation_is_stated_once(tmp_path):
+    run = run_files.read(write_run(tmp_path / "run", [entry(1, 0.8), entry(1, 0.8)]))
+    assert " ".join(run_text.summary(run)).count("1 label a class") == 1
+
+
+@pytest.mark.parametrize(
+    ("objective", "uses_first"), [("mae", True), ("supervised", True), ("cco", False)]
+)
+@pytest.mark.parametrize("results", [[], [entry()]])
+def test_the_views_of_a_run_are_described_by_its_objective(
+    tmp_path, shown, objective, uses_first, results
+):
+    results = [one | {"objective": objective} for one in results]
+    run = write_run(tmp_path / "run", results, rounds=9, objective=objective)
+    html = run_page.write(run, run, shown).read_text()
+    assert ("This objective uses the first view only." in html) == uses_first
+    assert ("learns to encode both views alike" in html) != uses_first
+
+
+def test_sentences_on_accuracies_are_of_their_protocols():
+    def text(*protocols):
+        return " ".join(run_text.measurements([{"protocol": name} for name in protocols]))
+
+    frozen, tuned = "features of the frozen encoder", "trains the whole network with the labels"
+    draws, clients = "over draws of the labels", "over clients"
+    expected = {
+        ("linear",): {frozen, draws},
+        ("knn",): {frozen},
+        ("supervised",): set(),
+        ("finetune",): {tuned, draws},
+        ("scratch", "transfer"): {frozen, tuned, draws},
+        ("linear_personalized",): {frozen, clients},
+        ("linear", "linear_personalized_tiny"): {frozen, draws, clients},
+        ("supervised", "supervised_personalized"): {clients},
+    }
+    for protocols, sentences in expected.items():
+        found = {one for one in (frozen, tuned, draws, clients) if one in text(*protocols)}
+        assert found == sentences, protocols
+    assert text("supervised") == "The model's own classifier was trained together with the encoder."
 
 
 def test_a_run_that_was_stopped_has_a_page(tmp_path):

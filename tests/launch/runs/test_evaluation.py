@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from datasets import catalog
-from launch.options import command_line, settings
-from launch.options.script_configs import EvaluateConfig
+from launch.options import command_line, resuming, settings
+from launch.options.script_configs import EvaluateConfig, VisualizeConfig
 from launch.outputs import partition_record, run_folder
+from launch.pages import rebuilding
 from launch.runs import evaluation
 from tests.launch import configs
 from tff_ssl.deployment import saved_model
@@ -100,3 +101,21 @@ def test_the_images_of_the_training_may_have_moved(run, tmp_path):
         evaluate(run, "--protocol=transfer")
     (tmp_path / "A").unlink()
     assert list(evaluate(run, f"--data_dir={moved}")) == ["result_linear_case_folder_moved.json"]
+
+
+def test_views_have_the_recorded_size_where_no_flag_has_given_it(run):
+    """`--init_from` sets the size of views, which the flags of `config.json` have then."""
+    content = json.loads((run / "config.json").read_text())
+    content["model"]["view_size"] = 24
+    content["algorithm"]["objective"] = "cco"
+    (run / "config.json").write_text(json.dumps(content))
+    assert "view_size" not in content["given"]
+    assert resuming.read_run(run).model.view_size == 24
+    for more in ((), ("--dataset=digits",)):
+        config, *_ = evaluation._take_settings(
+            run, command_line.parse(EvaluateConfig, "evaluate", ["x", f"--run={run}", *more])[0]
+        )
+        assert config.model.view_size == 24
+        line = ["visualize", f"--run={run}", f"--output_dir={run}", *more]
+        own = command_line.parse(VisualizeConfig, "visualize", line)[0]
+        assert rebuilding.config_of(run, own)[1].model.view_size == 24

@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from datasets.image_dataset import Split
+from launch.options import algorithm as algorithm_options
+from launch.runs import client_packages, federated
 from launch.stacks.flower import deployment, environment, run_files, runs
+from tests.launch import configs
+from tff_ssl import client
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.models.dual_encoder import Weights
 
@@ -57,6 +63,112 @@ def test_what_rounds_that_did_not_count_have_left_is_forgotten(tmp_path):
     assert (seen(7, 3), seen(8, 3)) == (13, 1)
     memories.forget_after(tmp_path, 2, 4)  # Round 3 was lost.
     assert (seen(7, 4), seen(8, 4)) == (12, 0)
+
+
+class NoNodes:
+    """What a round asks of Flower's grid, without any node."""
+
+    def get_node_ids(self):
+        return []
+
+    def push_messages(self, messages):
+        return [None for _ in messages]
+
+
+class SumsOnly:
+    """A package whose state is the sums of its stage."""
+
+    stages = ("update",)
+
+    def __init__(self):
+        delta = {"name": "delta", "shape": [2], "dtype": "float32"}
+        weight = {"name": "delta_weight", "shape": [], "dtype": "int64"}
+        self.manifest = {"stages": [{"name": "update", "up": [delta, weight]}]}
+
+    def broadcast(self, stage, state):
+        return {}
+
+    def finish(self, stage, state, sums):
+        return sums, {}
+
+
+@pytest.fixture
+def server_round(monkeypatch):
+    """The module, without Flower."""
+    for name in ("flwr", "flwr.app", "flwr.serverapp", "flwr.supercore", "records", "secure_sums"):
+        monkeypatch.setitem(sys.modules, name, mock.MagicMock())
+    monkeypatch.setitem(sys.modules, "memories", module_of_app("memories"))
+    monkeypatch.setitem(sys.modules, "server_round", types.ModuleType("server_round"))
+    return module_of_app("server_round")
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_round_to_which_nobody_is_invited_has_sums_of_zeros(server_round, secure):
+    nodes = server_round.Nodes(NoNodes(), None, {1: [0], 2: [1]}, {1: -1, 2: 4}, 1.0)
+    plan = {"start_seconds": 0, "seed": 0, "node_sums": secure, "secure": secure}
+    plan["max_dropped"] = 0.5
+    state, metrics = server_round.run_round(nodes, SumsOnly(), {}, 5, [], plan)
+    assert {name: (v.dtype.name, v.tolist()) for name, v in state.items()} == {
+        "delta": ("float32", [0, 0]), "delta_weight": ("int64", 0)
+    }  # fmt: skip
+    assert metrics == {"clients": 0, "dropped_clients": 0}
+    assert (nodes.counted, nodes.lost) == ({1: -1, 2: 4}, set())
+    plan |= {"max_dropped": 1.0, "secure": False}
+    with pytest.raises(server_round.RoundLost, match="1 of 1 clients were dropped"):
+        server_round.run_round(nodes, SumsOnly(), {}, 6, [1], plan)
+
+
+@pytest.mark.slow
+def test_a_run_with_more_rounds_gets_a_package_of_so_many(tmp_path):
+    """Its learning rate has not decayed yet, and the state of the shorter run still fits.
+
+    That state has the rate of the next round, as that of a simulation has.
+    """
+
+    def written(rounds):
+        flags = ["--encoder=tiny", "--projector=8", f"--rounds={rounds}"]
+        chosen = algorithm_options.choose(configs.run(*flags))
+        dataset = federated.load(chosen.config)
+        built = client_packages.build(chosen, dataset)
+        runs._write_files(tmp_path, built, dataset, 2)
+        return client.load(tmp_path / "client")
+
+    def train(package, state):
+        with np.load(tmp_path / "node_0" / "images.npz") as data:
+            images, ids = data["images"][:8], data["example_ids"][:8]
+        for stage in package.stages:
+            down = package.broadcast(stage, state)
+            sent, _ = package.work(stage, down, package.initial_memory(), images, ids, 0)
+            state, _ = package.finish(stage, state, sent)
+        return state
+
+    def change(before, after):
+        names = [name for name in before if name.startswith("global_model_weights_trainable")]
+        return max(np.abs(after[name] - before[name]).max() for name in names)
+
+    shorter = written(1)
+    trained = train(shorter, shorter.initial_state())
+    digest = (tmp_path / "client" / client.MANIFEST).read_bytes()
+    assert written(1).manifest["rounds"] == 1
+    assert (tmp_path / "client" / client.MANIFEST).read_bytes() == digest
+    longer = written(4)
+    assert longer.manifest["server_state"] == shorter.manifest["server_state"]
+    assert longer.manifest["client_state"] == shorter.manifest["client_state"]
+    for name, value in longer.initial_state().items():
+        np.testing.assert_array_equal(value, shorter.initial_state()[name])
+    for package, trains in ((shorter, False), (longer, True)):
+        state = train(package, trained)
+        assert (change(state, train(package, state)) > 1e-4) == trains
+
+
+@pytest.mark.parametrize(("stages", "resume", "notes"), [(2, True, 1), (2, False, 0), (1, True, 0)])
+def test_epsilon_of_a_resumed_run_says_that_rounds_count_once(stages, resume, notes, capsys):
+    algorithm = types.SimpleNamespace(plain_stages=[None] * stages)
+    setting = types.SimpleNamespace(epsilon=lambda rounds: rounds / 2)
+    built = types.SimpleNamespace(algorithm=algorithm, setting=setting)
+    config = types.SimpleNamespace(rounds=5, output=types.SimpleNamespace(resume=resume))
+    assert runs._epsilon(built, config) == {"epsilon": 2.5}
+    assert capsys.readouterr().out.count("epsilon counts each round once") == notes
 
 
 def test_requirements_pin_what_the_app_asks_for():
@@ -140,6 +252,7 @@ def test_progress_is_that_of_the_last_checkpoint(tmp_path):
         (["--algorithm=gossip"], "gossip has no client package"),
         (["--nodes=10000"], "--nodes=10000: there are"),
         (["--secure", "--nodes=2"], "at least three nodes"),
+        (["--dropout=0.2"], "--dropout=0.2 simulates clients that drop out"),
     ],
 )
 def test_mistakes_end_in_one_line(flags, message, tmp_path, monkeypatch, project_root):

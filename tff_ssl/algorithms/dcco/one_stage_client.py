@@ -68,19 +68,23 @@ def local_round(
     if values.variant in ("paired_mean", "paired_moments"):
         moves, before = _encode_with_both(parts, weights, round_number, earlier, everything)
         everything = collections.OrderedDict(everything, moves=moves)
+    is_delayed = values.variant == "delayed_gradient"
     # Before there is an earlier round, the delayed gradient is not used.
     earlier_round = tf.maximum(earlier.round_number, 0)
+    if is_delayed and values.examples_per_round:
+        # The earlier draw, which has as many examples of each client as this round's.
+        drawn = examples_of_round(parts, earlier_round, examples)
+        everything = collections.OrderedDict(everything, drawn_earlier=drawn)
 
     def statistics_and_gradient(batch):
         centre = None
         if before is not None:
             pairs = zip(earlier.means, tf.unstack(batch["moves"], 2, axis=1), strict=True)
             centre = Means(*(a + b for a, b in pairs))
-        is_delayed = values.variant == "delayed_gradient"
         at, views = (earlier.weights, earlier_round) if is_delayed else (weights, round_number)
         with tf.GradientTape() as tape:
             tape.watch(at.trainable)
-            encodings = encode(parts, at, views, batch)
+            encodings = encode(parts, at, views, batch.get("drawn_earlier", batch))
             value = loss_with(parts, earlier.statistics, *encodings, centre)
         gradient = tape.gradient(value, at.trainable)
         if is_delayed:

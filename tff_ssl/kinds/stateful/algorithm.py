@@ -74,9 +74,15 @@ class StatefulClients(FederatedAlgorithm):
     uploads: Sequence[tff.Type]  #: Types that a client sends in a round.
     #: The round as functions of tensors; empty if the server needs more than the means.
     plain_stages: Sequence[Stage] = ()
+    #: The server's model of a run -> the one with which clients start that have no states.
+    for_new_clients: Callable[[Any], Any] = lambda model: model
 
     def initial_states(self, seed: int, trained: Any = None) -> tuple[Any, Any]:
-        model = self.initial_model(seed) if trained is None else trained.server.model
+        model = (
+            self.initial_model(seed)
+            if trained is None
+            else self.for_new_clients(trained.server.model)
+        )
         server = self.process.initialize()._replace(model=tree.map_structure(np.asarray, model))
         return server, tree.map_structure(np.asarray, self.initial_client_state(seed))
 

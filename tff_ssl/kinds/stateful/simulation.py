@@ -84,11 +84,15 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         before = state_files.healed([self._states], reports.last, state.versions)
 
         def run(clients: cohort.Cohort) -> Any:
+            if not len(clients):
+                return None
             to_read = self._states.paths_to_read(clients, before)
             to_write = self._states.paths_to_write(clients, round_number)
             return self._next(state.server, to_read, to_write, cohort.fold(clients, 0)), to_write
 
         result, failed = self._dropouts.run_without_failing(round_number, reports.last, run)
+        if result is None:  # All clients failed.
+            return self._without_clients(state, round_number, len(invited))
         (server, metrics, client_metrics, _), written = result
         clients = reports.last[~np.isin(reports.last, failed)]
         self._states.commit(written)
@@ -105,7 +109,11 @@ class StatefulClientsSimulation(StoredStatesSimulation):
     def _without_clients(
         self, state: StatefulClientsState, round_number: int, invited: int
     ) -> tuple[StatefulClientsState, dict[str, float]]:
-        """A round without clients, which TFF cannot compute: the server only counts it."""
+        """A round without clients, which TFF cannot compute: the server only counts it.
+
+        Before the first client has taken part, the server does not count it either: in round 0,
+        Orchestra finds the centroids of all later rounds.
+        """
         self._dropouts.check(round_number, invited, invited)
         self._last_cohort = np.zeros(0, np.int64)
         metrics_type = self._algorithm.process.next.type_signature.result.metrics.member
@@ -116,7 +124,8 @@ class StatefulClientsSimulation(StoredStatesSimulation):
             "clients": invited,
             "bytes": invited * sum(self._run.client_bytes),
         }
-        server = state.server._replace(round_number=np.int64(state.server.round_number + 1))
+        number = state.server.round_number
+        server = state.server._replace(round_number=np.int64(number + 1 if number else 0))
         return state._replace(server=server), values | counts
 
     def encoder_weights(self, state: StatefulClientsState, client_id: str | None = None) -> Weights:

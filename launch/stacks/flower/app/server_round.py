@@ -92,10 +92,11 @@ def run_round(
     """Runs a round of a cohort of clients; returns the next state and the metrics.
 
     A node that is away, does not reply in time, or whose arrays have other names, shapes or types
-    than the package's or are not finite, is left out of the rest of the round.
+    than the package's or are not finite, is left out of the rest of the round. Poisson sampling may
+    invite nobody; the server then finishes the round with sums of zeros, as in the simulation.
 
     Raises:
-      RoundLost: If more than the fraction `max_dropped` of the cohort is lost.
+      RoundLost: If more than the fraction `max_dropped` of the cohort is lost, or all of it.
     """
     invited = set(cohort)
     by_node = {n: [c for c in clients if c in invited] for n, clients in nodes.clients.items()}
@@ -111,24 +112,28 @@ def run_round(
         contents = nodes.contents(down, task, asked)
         (entry,) = (entry for entry in package.manifest["stages"] if entry["name"] == stage)
         expected = {value["name"]: value for value in entry["up"]}
-        if plan["secure"]:
+        if not invited:
+            counted: set[int] = set()
+            sums = {name: np.zeros(v["shape"], v["dtype"]) for name, v in expected.items()}
+        elif plan["secure"]:
             own = nodes.grid, nodes.context
             sums, counted = secure_sums.ask(*own, contents, number, expected, nodes.timeout)
         else:
             replies = nodes.ask(contents, number)
             sums, counted = _sum(replies, asked, expected, None if plan["node_sums"] else cohort)
         clients = sum(len(asked[node]) for node in counted)
-        if len(invited) - clients > plan["max_dropped"] * len(invited) or not clients:
+        missing = len(invited) - clients
+        if missing > plan["max_dropped"] * len(invited) or (invited and not clients):
             raise RoundLost(
-                f"round {number + 1}, {stage}: {len(invited) - clients} of {len(invited)} clients "
-                f"were dropped, more than --max_dropped={plan['max_dropped']:g}"
+                f"round {number + 1}, {stage}: {missing} of {len(invited)} clients were "
+                f"dropped, more than --max_dropped={plan['max_dropped']:g}"
             )
         asked = {node: asked[node] for node in asked if node in counted}
         state, metrics = package.finish(stage, state, sums)
     nodes.counted |= dict.fromkeys(asked, number)
     nodes.lost -= asked.keys()
     metrics = {name: float(value) for name, value in metrics.items()}
-    dropped = len(invited) - clients + metrics.get("dropped_clients", 0.0)
+    dropped = missing + metrics.get("dropped_clients", 0.0)
     return state, metrics | {"clients": len(invited), "dropped_clients": dropped}
 
 
