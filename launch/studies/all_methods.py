@@ -65,7 +65,8 @@ _METHODS = {
         "fedsc", "0.0045", f"{_LOCAL} --hparam=squared_radius=10 --hparam=statistics_passes=1",
     ),
     "FedCA": _Method(
-        "fedca", "0.0015", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0"
+        "fedca", "0.0015", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0",
+        ("0.0005", *_RATES[:3]),  # Of the others' rates the smallest one was the best.
     ),
     "FedU": _Method("fedu", "0.0045", _FEDU),
     "FedU, batch norm": _Method("fedu_batch_norm", "0.0045", f"{_FEDU} --norm=batch"),
