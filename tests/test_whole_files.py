@@ -89,6 +89,24 @@ def test_a_process_that_dies_while_it_replaces_a_folder_leaves_a_whole_one(tmp_p
     assert calls[:3] == ["rename", "rename", "rmtree"]
 
 
+def test_an_interrupt_between_the_two_renamings_leaves_the_old_folder(tmp_path, monkeypatch):
+    path, rename, calls = tmp_path / "name", pathlib.Path.rename, []
+    path.mkdir()
+    (path / "inside").write_text("old")
+
+    def interrupted(self, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), whole_files.replacing_folder(path) as new:
+        (new / "inside").write_text("new")
+    assert (path / "inside").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_links_are_replaced_and_not_followed(tmp_path):
     victim, folder = tmp_path / "victim", tmp_path / "kept"
     victim.write_text("precious")

@@ -72,9 +72,15 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         temporary.chmod(0o777 & ~_umask())
         # To delete a folder takes a while, to rename it does not.
         with tempfile.TemporaryDirectory(_SUFFIX, _prefix(path), path.parent) as aside:
+            old = pathlib.Path(aside, path.name)
             if path.is_symlink() or path.exists():
-                path.rename(pathlib.Path(aside, path.name))
-            temporary.rename(path)
+                path.rename(old)
+            try:
+                temporary.rename(path)
+            except BaseException:
+                if old.is_symlink() or old.exists():
+                    old.rename(path)
+                raise
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

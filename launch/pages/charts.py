@@ -71,20 +71,11 @@ def _bar(axes: Any, y: float, height: float, colour: str, scores: Mapping[str, A
     return value, deviation, value + deviation
 
 
-def first_results(results: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The results that have an accuracy: the first of each measurement, as in `over_seeds`."""
-    found: dict[over_seeds.Measured, Mapping[str, Any]] = {}
-    for result in results:
-        if "accuracy" in result:
-            found.setdefault(over_seeds.measured(result), result)
-    return list(found.values())
-
-
 def results_by_protocol(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The `first_results` of a run, by protocol and data set."""
+    """The first results of each measurement of a run, by protocol and data set."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for result in first_results(results):
-        groups.setdefault(over_seeds.measured(result).name(), []).append(result)
+    for one, result in over_seeds.first(results).items():
+        groups.setdefault(one.name(), []).append(result)
     return groups
 
 

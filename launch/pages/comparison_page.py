@@ -9,6 +9,7 @@ from launch.pages import charts, image_samples, rebuilding, run_files, run_text,
 from launch.pages.run_files import RunFiles
 from launch.pages.run_page import TRAINED, Shown
 from tff_ssl import whole_files
+from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.page import Grid, Page
 
 _QUERIES = 6  # Images of each run whose neighbours are shown.
@@ -52,7 +53,7 @@ def write(
     probes = charts.compared_probes({name: run.results for name, run in runs.items()})
     if probes:
         page.add_section("Test accuracy")
-        results = [r for run in runs.values() for r in charts.first_results(run.results)]
+        results = [r for run in runs.values() for r in over_seeds.first(run.results).values()]
         marks = (
             "Upright marks are the baselines that were evaluated: grey the untrained encoder, "
             "brown raw pixels, purple the pretrained encoder before training, gold an encoder "

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.pages import charts, run_text
+from launch.pages import run_text
 from launch.pages.run_files import RunFiles
 from launch.probes import result_text
 from tff_ssl.deployment.encoder_weights import StoredEncoder
@@ -24,7 +24,8 @@ def text(run: RunFiles, stored: StoredEncoder, licence: str, intended_use: str) 
     """The card of a run's encoder: Markdown, with a header for model hubs."""
     flags, config = run.flags, run.config
     left_out = {"evaluated_clients", "pretrained_on"}  # Clients' own models, other data sets.
-    results = charts.first_results(r for r in run.results if not left_out & r.keys())
+    kept = over_seeds.first(r for r in run.results if not left_out & r.keys())
+    results = list(kept.values())
     is_federated = flags.get("script") != "centralized"
     is_supervised = run_text.objective(run) == "supervised"
     names = sorted((_SHOWN | set(config["given"])) - _HIDDEN)

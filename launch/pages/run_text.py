@@ -169,8 +169,8 @@ def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
         )
     for key, name in BASELINES.items():
         below = [
-            over_seeds.measured(result)
-            for result in charts.first_results(run.results)
+            one
+            for one, result in over_seeds.first(run.results).items()
             if result["accuracy"] < result.get("baselines", {}).get(key, {}).get("accuracy", 0)
         ]
         if below:

@@ -14,6 +14,7 @@ from launch.studies import (
     denav,
     denav_influence,
     denav_table2,
+    denav_table3,
     fedu,
     fedu_ablation,
     hetero_ssfl,
@@ -24,8 +25,8 @@ from launch.studies.engine.study import Study
 
 _MODULES = (
     dcco, dcco_revisited, dcco_table2, dcco_beyond, fedu, fedu_ablation, dec_ssl, dec_ssl_featarc,
-    dec_ssl_clients, dec_ssl_skewed, denav_table2, denav, denav_influence, hetero_ssfl,
-    adapting, all_methods,
+    dec_ssl_clients, dec_ssl_skewed, denav_table2, denav_table3, denav, denav_influence,
+    hetero_ssfl, adapting, all_methods,
 )  # fmt: skip
 
 # Name -> the experiment, and a line that describes it.

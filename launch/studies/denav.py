@@ -13,7 +13,7 @@ from tff_ssl.reporting.measured import Selector
 # By scale: clients; steps, two for each client; and local epochs of a step (Table 6).
 CLIENTS, STEPS, LOCAL_EPOCHS = (30, 100), (60, 200), (10, 5)
 MODELS, DEPTH = 5, 5  # Models of parallel training, and blocks of the downstream model (Table 6).
-SCRATCH, _ACCURACY = "From scratch", ("accuracy",)
+SCRATCH, ACCURACY = "From scratch", ("accuracy",)
 _LABELS = 5000  # Of linear probes, also in the presets.
 _FEW_LABELS = f"--labels={_LABELS} --label_draws=1"
 NOTE = (
@@ -105,14 +105,14 @@ def accuracy_tables(
     tables = {}
     for i, (name, data) in enumerate(downstream(at).items()):
         tables[f"tuned.{data}"] = table(
-            f"{title}: fine-tuned on {name}", Selector("finetune", dataset=data), _ACCURACY, rows,
+            f"{title}: fine-tuned on {name}", Selector("finetune", dataset=data), ACCURACY, rows,
             {row: of_row[i : i + 1] for row, of_row in published.items()},
             untrained={SCRATCH: scratch},
         )  # fmt: skip
     if at(probed, False):
         tables["probed"] = table(
             f"{title}: linear probe on CIFAR10, which is not the paper's",
-            Selector("transfer", dataset="cifar10"), _ACCURACY, rows,
+            Selector("transfer", dataset="cifar10"), ACCURACY, rows,
             untrained={UNTRAINED: scratch},
         )  # fmt: skip
     return tables
@@ -138,87 +138,6 @@ def counts(title: str, metric: str, rows: Rows, published: Figures | None = None
     return table(title, selector, columns, rows, published, percent=False)
 
 
-_RANDOM, _GOSSIP, _ALL_REDUCE = "Random route", "Gossip learning", "All-reduce"
-_METHODS = ("DeNAV", _RANDOM, _GOSSIP, _ALL_REDUCE)
-# (method, epochs) -> CIFAR-10 and CIFAR-100 in percent, communications.
-_TABLE3 = {
-    ("DeNAV", 5000): (92.80, 75.62, 1000),
-    (_GOSSIP, 5000): (90.52, 72.34, 14850),
-    ("DeNAV", 15000): (93.44, 77.30, 3000),
-    (_GOSSIP, 15000): (90.30, 72.52, 44550),
-    ("DeNAV", 25000): (93.88, 77.94, 5000),
-    (_GOSSIP, 25000): (92.91, 75.71, 74250),
-}
-
-
-def _at_equal_epochs(at: At, epochs: int, scratch: bool) -> list[Cell]:
-    """The methods of Table 3 with as many local epochs of all clients together."""
-    steps = epochs // at(*LOCAL_EPOCHS)
-    rounds = steps // at(*CLIENTS)  # Of gossip and of all-reduce, in which all clients train.
-    baselines = "random_encoder,raw_pixels" if scratch else ""
-    return [
-        denav(at, f"denav_{epochs}", steps, scratch=scratch, probed=False, baselines=baselines),
-        denav(at, f"random_{epochs}", steps, "--hparam=route=random", probed=False),
-        run(at, f"gossip_{epochs}", rounds, "--algorithm=gossip", probed=False),
-        run(at, f"all_reduce_{epochs}", rounds, "--algorithm=all_reduce", probed=False),
-    ]
-
-
-@study("DeNAV, Table 3, at {scale} scale")
-def denav_table3(at: At) -> Experiment:
-    """DeNAV against gossip learning: accuracy and communications."""
-    # Local epochs of all clients together; the fewest are ten rounds of gossip at both scales.
-    first, *others = budgets = at((3000,), (5000, 15000, 25000))
-    cells = [_at_equal_epochs(at, epochs, epochs == first) for epochs in budgets]
-    rows = {
-        f"{method}, {epochs} epochs": one.name
-        for epochs, of_epochs in zip(budgets, cells, strict=True)
-        for method, one in zip(_METHODS, of_epochs, strict=True)
-    }
-    # The CPU scale's epochs are shown beside the paper's fewest.
-    published = {
-        f"{method}, {epochs} epochs": figures
-        for (method, epochs), figures in _TABLE3.items()
-        if epochs in (5000, *others)
-    }
-    sent = {row: figures[2:] for row, figures in published.items()}
-    travelling = {row: one for row, one in rows.items() if row.startswith(("DeNAV", _RANDOM))}
-    linked = {row: one for row, one in rows.items() if not row.startswith(_ALL_REDUCE)}
-    scratch = cells[0][0].name
-    tuned = accuracy_tables(at, "Table 3", rows, published, scratch, probed=False)
-    column = "communications"
-    frozen = frozen_table(at, "Table 3", _ACCURACY, rows, scratch)
-    tables = tuned | frozen | {
-        "sent": counts("Communications", column, rows, sent),
-        "printed": counts("Communications as the paper counts", "communications_as_published",
-                          linked, sent),
-        "bytes": counts("Bytes sent", "communication_bytes", rows),
-        "visited": counts("Clients that trained the model", "visited_clients", travelling),
-        "stayed": counts("Steps after which the model stayed", "moves_to_same_client", travelling),
-    }  # fmt: skip
-    statements = []
-    for epochs in budgets:
-        end = f", {epochs} epochs"
-        statements += [
-            say((*tuned.values(), *frozen.values()), f"above.{slug(method)}",
-                f"DeNAV is above {method.lower()} after {epochs} epochs",
-                above(f"DeNAV{end}", f"{method}{end}", _ACCURACY))
-            for method in (_GOSSIP, _RANDOM)
-        ]  # fmt: skip
-        text = f"DeNAV needs fewer communications than gossip learning{end}"
-        fewer = below(f"DeNAV{end}", f"{_GOSSIP}{end}", column)
-        statements.append(say(tables["sent"], "fewer", text, fewer))
-    notes = [
-        NOTE,
-        "The paper has no figures of a random route and of all-reduce here. It counts a "
-        "communication for each step, and for gossip the expected number of directed links for "
-        "each round; the models really sent are counted too.",
-    ]
-    against = tuple((tables["sent"].title, shown.title) for shown in tuned.values())
-    partitions = {"clients": scratch}
-    return at.build(cells, tables, statements, partitions, notes, against=against, costs=COSTS)
-
-
 _NO_VOLUME, _NO_TIME = "Formula w/o data volume", "Formula w/o computing resources"
 _NO_HISTORY, _OURS = "Formula w/o selection history", navigator.OURS
 # Row -> name of its cell, and CIFAR-10 and CIFAR-100 in percent, minutes.
@@ -235,7 +154,7 @@ def _above_others(shown: Table, row: str, name: str) -> list[list[Claim]]:
     """A statement for each other cell of a table: that `row`, which is called `name`, is above."""
     return [
         say(shown, f"above.{slug(other)}", f"{name} is above {other[0].lower()}{other[1:]}",
-            above(row, other, _ACCURACY))
+            above(row, other, ACCURACY))
         for other in shown.rows if other not in (row, *shown.selectors)
     ]  # fmt: skip
 
@@ -258,8 +177,8 @@ def denav_table4(at: At) -> Experiment:
         *(_above_others(shown, _OURS, "The formula") for shown in tables.values()),
         say(tables.values(), "terms", "The formula loses most without data volume, and least "
             "without selection history",
-            below(_NO_VOLUME, (_NO_TIME, _NO_HISTORY), _ACCURACY)
-            + above(_NO_HISTORY, _NO_TIME, _ACCURACY)),
+            below(_NO_VOLUME, (_NO_TIME, _NO_HISTORY), ACCURACY)
+            + above(_NO_HISTORY, _NO_TIME, ACCURACY)),
     ]  # fmt: skip
     minutes = {row: figures[2] for row, figures in published.items()}
     title = "Simulated time of pretraining (published: minutes)"
@@ -309,7 +228,6 @@ FROZEN = "Linear probes of the frozen encoders"
 SMALL = "3000 images of CIFAR-100 on 30 clients, fine-tuned on 5000 labels of CIFAR-10."
 _FORMULAS = (_OURS, *(row for row in _TABLE4 if row != _OURS))
 _AGGREGATIONS = (_STALENESS, *(row for row in _TABLE5 if row != _STALENESS))
-_OF_3000 = tuple(f"{method}, 3000 epochs" for method in _METHODS)
 CLAIMS = (
     PaperClaim("N1", "Table 1", "Pretraining takes less computing than in the baselines: 1.23 "
                "GFLOPs, theirs 3.65 to 7.40. (Its 11.62 M parameters are as many as theirs, 11.70 "
@@ -323,27 +241,14 @@ CLAIMS = (
                       "parameters, beside 11.18 M of a ResNet-18 without heads",
                       tuple(Number(1.23, 1.23, most=theirs) for theirs in (3.63, 5.44, 7.25)),
                       "pytest tests/models/test_vit.py tests/models/test_resnet.py"),)),
-    claim("N3", "Table 3",
-          "At equal epochs DeNAV is above gossip learning: 92.80 against 90.52 on CIFAR-10.",
-          f"{SMALL} 300 steps of 10 epochs.", "denav_table3-cpu",
-          "tuned.*.above.gossip_learning", (*_OF_3000, SCRATCH), _ACCURACY,
-          "Gossip learning and all-reduce are no better than the network from scratch by more than "
-          "0.6 points. DeNAV is 6.0 above it, and 1.3 above a random route.",
-          Trial(f"The same. {FROZEN} on CIFAR-100, the data of pretraining.", "denav_table3-cpu",
-                "frozen.above.gossip_learning", (*_OF_3000, UNTRAINED), _ACCURACY)),
-    claim("N4", "Table 3", "It needs much fewer communications: 1000 against 14850.",
-          f"{SMALL} 300 steps of 10 epochs.", "denav_table3-cpu", "sent",
-          (_OF_3000[0], _OF_3000[2]), ("communications",),
-          "Models that were sent. At equal epochs the ratio is that of a client's links, of which "
-          "30 clients have fewer than the paper's 100."),
     claim("N5", "Table 4", "The navigator's formula is above a random route and above itself "
           "without each term; CIFAR-10: 90.96, random 90.28, without volume 88.54.",
           f"{SMALL} 30 steps of 40 epochs.", "denav_table4-cpu", "tuned.*.above",
-          (*_FORMULAS, SCRATCH), _ACCURACY,
+          (*_FORMULAS, SCRATCH), ACCURACY,
           "Data volume matters most. Without selection history the mean is 0.2 points higher; that "
           "this is a difference is not shown.",
           Trial(f"The same. {FROZEN} on CIFAR-10.", "denav_table4-cpu", "probed.above",
-                (*_FORMULAS, UNTRAINED), _ACCURACY,
+                (*_FORMULAS, UNTRAINED), ACCURACY,
                 "It is above itself without volume. That it is above a random route is not shown "
                 "after the correction for four comparisons. Computing resources and history make "
                 "no difference that is shown.")),
@@ -365,17 +270,17 @@ CLAIMS = (
                       "computing resources alone."))),
     claim("N18", "section 6.4", "Of the formula's terms, data volume drives the accuracy most, and "
           "selection history least.", f"{SMALL} 30 steps of 40 epochs.", "denav_table4-cpu",
-          "tuned.*.terms", (*_FORMULAS, SCRATCH), _ACCURACY, "In the paper's own Table 4, "
+          "tuned.*.terms", (*_FORMULAS, SCRATCH), ACCURACY, "In the paper's own Table 4, "
           "computing resources matter less than history on CIFAR-10 (0.31 and 0.73 points).",
           Trial(f"The same. {FROZEN} on CIFAR-10.", "denav_table4-cpu", "probed.terms",
-                (*_FORMULAS, UNTRAINED), _ACCURACY)),
+                (*_FORMULAS, UNTRAINED), ACCURACY)),
     claim("N7", "Table 5", "For parallel models, weights by staleness are better than equal ones "
           "and than weights by volume; CIFAR-10: 91.46, 90.64, 91.08.",
           f"{SMALL} Five models, 60 steps of 10 epochs.", "denav_table5-cpu",
-          "tuned.*.above.with*", (*_AGGREGATIONS, SCRATCH), _ACCURACY,
+          "tuned.*.above.with*", (*_AGGREGATIONS, SCRATCH), ACCURACY,
           "Any aggregation is above none, by 1.6 points or more. The weights differ by 0.3.",
           Trial(f"The same. {FROZEN} on CIFAR-10.", "denav_table5-cpu", "probed.above.with*",
-                (*_AGGREGATIONS, UNTRAINED), _ACCURACY)),
+                (*_AGGREGATIONS, UNTRAINED), ACCURACY)),
     PaperClaim("N14", "Theorem 1", "With linear encoder and decoder, the model that minimizes the "
                "loss of a step is X X~^T (X~ X~^T)^-1, where X has a column for each client.",
                (Proof("Five clients of 20 to 200 images of 16 pixels, half of them masked, 100 "
@@ -406,10 +311,6 @@ CLAIMS = (
                "CIFAR-100, too.",
                untried="CIFAR-100 is the data set of the pretraining here. Fine-tuning on it would "
                "double the hours."),
-    PaperClaim("N20", "contribution 4", "DeNAV uses less computation than gossip learning: after "
-               "15,000 epochs it has 93.44, gossip learning 92.91 after 25,000.",
-               untried="Only the paper's smallest number of epochs was tried, of which both "
-               "methods have as many (N3)."),
     PaperClaim("N21", "section 3", "Contrastive learning is unsuitable without a server, because "
                "nothing mitigates clients of different classes.",
                untried="No experiment compares the two losses. On the digits, DeNAV's default run "

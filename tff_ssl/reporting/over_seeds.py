@@ -89,6 +89,15 @@ def measured(result: Mapping[str, Any]) -> Measured:
     )  # fmt: skip
 
 
+def first(entries: Iterable[Mapping[str, Any]]) -> dict[Measured, Mapping[str, Any]]:
+    """The entries of a run that have an accuracy; of several that measure the same, the first."""
+    found: dict[Measured, Mapping[str, Any]] = {}
+    for entry in entries:
+        if "accuracy" in entry:
+            found.setdefault(measured(entry), entry)
+    return found
+
+
 def collect(results: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[Measured, Figures]:
     """The accuracies of runs by what they measure, in the order of the results.
 
@@ -98,12 +107,8 @@ def collect(results: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[Measured
     """
     found: dict[Measured, Figures] = {}
     for seed, entries in results.items():
-        for entry in entries:
-            if "accuracy" not in entry:
-                continue
-            figures = found.setdefault(measured(entry), Figures({}, {}))
-            if seed in figures.accuracy:
-                continue
+        for one, entry in first(entries).items():
+            figures = found.setdefault(one, Figures({}, {}))
             figures.accuracy[seed] = entry["accuracy"]
             for name, scores in entry.get("baselines", {}).items():
                 figures.baselines.setdefault(name, {})[seed] = scores["accuracy"]

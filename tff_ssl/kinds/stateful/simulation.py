@@ -111,8 +111,8 @@ class StatefulClientsSimulation(StoredStatesSimulation):
     ) -> tuple[StatefulClientsState, dict[str, float]]:
         """A round without clients, which TFF cannot compute: the server only counts it.
 
-        Before the first client has taken part, the server does not count it either: in round 0,
-        Orchestra finds the centroids of all later rounds.
+        A server that needs more than the means of its clients does not count it before the first
+        client has taken part: Orchestra finds in round 0 the centroids of all later rounds.
         """
         self._dropouts.check(round_number, invited, invited)
         self._last_cohort = np.zeros(0, np.int64)
@@ -125,7 +125,8 @@ class StatefulClientsSimulation(StoredStatesSimulation):
             "bytes": invited * sum(self._run.client_bytes),
         }
         number = state.server.round_number
-        server = state.server._replace(round_number=np.int64(number + 1 if number else 0))
+        is_counted = bool(self._algorithm.plain_stages) or number > 0
+        server = state.server._replace(round_number=np.int64(number + is_counted))
         return state._replace(server=server), values | counts
 
     def encoder_weights(self, state: StatefulClientsState, client_id: str | None = None) -> Weights:
