@@ -4,7 +4,6 @@ They use what the scripts use: the same options and default presets, rounds and 
 """
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import pathlib
@@ -21,13 +20,11 @@ import tensorflow_federated as tff
 from datasets import catalog
 from datasets import partition as partitions
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
-from launch.options import command_line, data, encoders, known_names, presets, settings
-from launch.options.run_config import EvaluationConfig, RunConfig
-from launch.outputs import commands
+from launch.options import encoders, keywords
+from launch.options.run_config import EvaluationConfig
 from launch.probes import probing, result_text
 from launch.runs import federated, runtimes, training
 from tff_ssl import whole_files
-from tff_ssl.algorithms import registry
 from tff_ssl.deployment.encoder import Encoder, check_values, load_encoder
 from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import features, linear_probe
@@ -38,14 +35,6 @@ from tff_ssl.reporting import checked_files
 
 Callback = Callable[[int, dict[str, float]], None]
 _PROTOCOLS = ("linear", "knn")
-# Flags of `launch.pretrain` that `train` does not take, and what to do instead.
-_NO_OPTIONS = {
-    "seeds": "call train for each seed, with seed=N",
-    "list": f"{commands.module('launch.pretrain', '--list')} prints the names",
-    "output_dir": "name the folder with folder=PATH",
-    "resume": "a run that was stopped in folder=PATH continues without it",
-    **dict.fromkeys(data.IMAGE_FLAGS, "the images are those of clients, as they are"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +123,7 @@ def train(
     if folder is None:
         scratch = tempfile.TemporaryDirectory(prefix="tff_ssl_run_")
         folder = scratch.name
-    config = _config(algorithm, encoder, rounds, seed, folder, options)
+    config = keywords.read(algorithm, encoder, rounds, seed, folder, options)
     federated.run(config, functools.partial(_train, callback), dataset)
     run = load_run(folder)
     if scratch is not None:
@@ -359,55 +348,3 @@ def _check(
     if known.shape != (len(array),) or known.dtype.kind not in "iu":
         raise ConfigurationError(f"{name}: {len(array)} images need as many whole-number labels")
     return pixels.astype(np.uint8), known.tolist()
-
-
-def _config(
-    algorithm: str,
-    encoder: str | None,
-    rounds: int | None,
-    seed: int,
-    folder: str | pathlib.Path,
-    options: Mapping[str, Any],
-) -> RunConfig:
-    """The configuration of a run on arrays, whose cases are the clients.
-
-    The default preset is that of a folder of images.
-    """
-    if near := known_names.nearest("algorithm", algorithm):
-        raise ConfigurationError(f"algorithm={algorithm!r}: did you mean {near!r}?")
-    preset = presets.of_algorithm(algorithm, "case_folder", "init_from" in options)
-    flags: dict[str, Any] = {"flagfile": preset, "dataset": catalog.ARRAYS, "partition": "per_case"}
-    flags |= {"output_dir": folder, "resume": pathlib.Path(folder, "config.json").exists()}
-    flags |= {"algorithm": algorithm, "seed": seed, "encoder": encoder, "rounds": rounds}
-    arguments = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    arguments += _arguments(algorithm, options)
-    try:
-        config, _ = command_line.parse(RunConfig, "pretrain", ["train", *arguments])
-    except Exception as error:
-        raise ConfigurationError(" ".join(str(error).split())) from error
-    return config
-
-
-def _arguments(algorithm: str, options: Mapping[str, Any]) -> list[str]:
-    """Flags and hyperparameters of an algorithm as on the command line."""
-    known = settings.settings(RunConfig, "pretrain")
-    entry = registry.find(algorithm, None)
-    own = [field.name for field in dataclasses.fields(entry.hyperparameters)]
-    arguments = []
-    for name, value in options.items():
-        items = value if isinstance(value, tuple | list) else [value]
-        if name in _NO_OPTIONS:
-            raise ConfigurationError(f"{name} is no option of train: {_NO_OPTIONS[name]}")
-        if name in own or f"{name}_" in own:  # `lambda_`, which `**{"lambda": 20}` may name, too.
-            arguments.append(f"--hparam={name}={value}")
-        elif name not in known:
-            nearest = difflib.get_close_matches(name, [*own, *known], 1)
-            hint = f" (did you mean {nearest[0]}?)" if nearest else ""
-            raise ConfigurationError(
-                f"{name} is neither a hyperparameter of {algorithm} nor a flag of pretrain{hint}"
-            )
-        elif known[name].repeated:
-            arguments += [f"--{name}={item}" for item in items]
-        else:
-            arguments.append(f"--{name}={','.join(map(str, items))}")
-    return arguments

@@ -15,7 +15,7 @@ from datasets import partition
 from datasets.errors import DatasetError
 from datasets.image_dataset import NO_LABEL
 from launch import api, evaluate, export, visualize
-from launch.options import algorithm, command_line, encoders
+from launch.options import algorithm, command_line, encoders, keywords
 from launch.options.script_configs import EvaluateConfig, VisualizeConfig
 from launch.outputs import run_folder
 from tff_ssl.deployment import encoder_weights
@@ -351,7 +351,7 @@ def test_options_reach_the_configuration(name):
         name: 2, "hparam": ("temperature=0.3", "client_learning_rate=0.5"),
         "leave": ("2:1", "3:2"), "cut": "1:0-1", "projector": (32, 16), "views": "flip",
     }  # fmt: skip
-    config = api._config("gossip", "tiny", 3, 5, "run", options)
+    config = keywords.read("gossip", "tiny", 3, 5, "run", options)
     values = algorithm.choose(config).values
     assert (values.lambda_, values.temperature, values.client_learning_rate) == (2.0, 0.3, 0.5)
     assert (config.network.leave, config.network.cut) == (("2:1", "3:2"), ("1:0-1",))
