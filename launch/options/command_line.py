@@ -7,7 +7,8 @@ from absl import flags
 
 from launch.options import data, known_names, presets, resuming, settings
 from launch.options.settings import Config
-from tff_ssl import named_code, whole_files
+from tff_ssl import whole_files
+from tff_ssl.algorithms import named_code
 from tff_ssl.errors import ConfigurationError
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras.src import backend
 from tensorflow.python.eager import context
 
-from tff_ssl import named_code
+from tff_ssl.algorithms import named_code
 from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.models import from_keras
 from tff_ssl.models.dual_encoder import ENCODERS, EncoderNetwork

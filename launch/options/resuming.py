@@ -12,7 +12,7 @@ from launch.options import data, defaults, presets, settings
 from launch.options.run_config import RunConfig
 from launch.options.settings import Config, Settings
 from launch.outputs import run_folder, same_run
-from tff_ssl import named_code
+from tff_ssl.algorithms import named_code
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")

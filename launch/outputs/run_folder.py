@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from launch.outputs import commands, same_run
-from tff_ssl import named_code, whole_files
+from tff_ssl import whole_files
+from tff_ssl.algorithms import named_code
 from tff_ssl.errors import ConfigurationError
 
 # Folders that this process has locked, and their descriptors, by absolute path; the locks end with

@@ -13,7 +13,7 @@ from launch.options.run_config import RunConfig
 from launch.options.script_configs import EvaluateConfig
 from launch.outputs import partition_record, run_folder
 from launch.probes import finetuning, probing, result_text
-from tff_ssl import named_code
+from tff_ssl.algorithms import named_code
 from tff_ssl.deployment import encoder_weights, saved_model
 from tff_ssl.errors import ConfigurationError, naming
 from tff_ssl.evaluation import frozen

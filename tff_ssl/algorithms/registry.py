@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl import named_code
 from tff_ssl.aggregation import secure_bounds  # noqa: F401
 from tff_ssl.algorithms import (
     fedavg,
@@ -21,6 +20,7 @@ from tff_ssl.algorithms import (
     gossip,
     hetero_ssfl,
     l_dawa,
+    named_code,
     orchestra,
     scaffold,
 )

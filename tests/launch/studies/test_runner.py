@@ -16,8 +16,7 @@ from launch import reproduce as launch_reproduce
 from launch.outputs import run_folder
 from launch.runs import scripts as scripts_module
 from launch.studies.engine import exchange, runner
-from tff_ssl import named_code
-from tff_ssl.algorithms import registry
+from tff_ssl.algorithms import named_code, registry
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records
 from tff_ssl.reporting.experiment import Cell, Experiment
