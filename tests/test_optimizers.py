@@ -190,6 +190,26 @@ def test_scheduled_lars_uses_the_rate_of_step_zero_first():
     assert state["optimizer"]["learning_rate"] == 0.0
 
 
+@pytest.mark.parametrize("name", optimizers.OPTIMIZER_NAMES)
+def test_a_longer_schedule_counts_from_the_first_step_after_a_resumption(name):
+    short = optimizers.build_scheduled_optimizer(name, 0.1, steps=2)
+    longer = optimizers.build_scheduled_optimizer(name, 0.1, steps=4)
+    w, g = tf.constant([[1.0, 2.0]]), tf.constant([[0.5, -0.25]])
+    state = short.initialize(tf.TensorSpec([1, 2]))
+    for _ in range(2):
+        state, w = short.next(state, w, g)
+
+    _, after = longer.next(state, w, g)
+
+    constant = optimizers.build_optimizer(name, 0.05)  # Half of the rate after half of the steps.
+    inner = constant.set_hparams(
+        state["optimizer"], constant.get_hparams(constant.initialize(tf.TensorSpec([1, 2])))
+    )
+    _, expected = constant.next(inner, w, g)
+    np.testing.assert_allclose(after, expected, rtol=1e-6)
+    assert np.abs(after - w).min() > 1e-6
+
+
 def test_server_sgd_and_adam_first_steps():
     w, g = tf.constant([1.0, 2.0]), tf.constant([0.5, -0.25])
     for name, expected in [("sgd", w - 0.1 * g), ("adam", w - 0.1 * tf.sign(g))]:

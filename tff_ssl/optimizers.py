@@ -133,9 +133,7 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`: the initial rate at first, half of
     it in the middle, and zero from step `decay_steps` on.
 
-    The function maps a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
-    `tff.learning.optimizers.schedule_learning_rate`. That optimizer keeps the count in its state,
-    so that a resumed run continues with the right rate.
+    The function maps a step (an int or an integer scalar tensor) to a float32 scalar tensor.
 
     Raises:
       ValueError: Unless `0 <= warmup_steps < decay_steps` and the rate is not negative.
@@ -225,8 +223,30 @@ def build_scheduled_optimizer(
     `build_optimizer`, and further errors those of `cosine_decay`.
     """
     optimizer = build_optimizer(name, learning_rate, momentum, weight_decay, xla)
-    schedule = cosine_decay(learning_rate, steps, warmup_steps)
-    return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
+    return _Scheduled(optimizer, cosine_decay(learning_rate, steps, warmup_steps))
+
+
+class _Scheduled(tff.learning.optimizers.Optimizer):
+    """An optimizer with a schedule that may change between two steps.
+
+    TFF's scheduled optimizer stores the rate of the next step. A run that is continued with more
+    steps would make one step with the rate of the shorter schedule, which is often 0.
+    """
+
+    def __init__(self, optimizer: tff.learning.optimizers.Optimizer, schedule: Schedule):
+        self._optimizer, self._schedule = optimizer, schedule
+        self._scheduled = tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
+
+    def initialize(self, specs: Any) -> Any:
+        return self._scheduled.initialize(specs)
+
+    def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+        step, inner = state["round_num"], state["optimizer"]
+        hparams = self._optimizer.get_hparams(inner)
+        hparams[_LEARNING_RATE] = self._schedule(step)
+        inner = self._optimizer.set_hparams(inner, hparams)
+        state = collections.OrderedDict(round_num=step, optimizer=inner)
+        return self._scheduled.next(state, weights, gradients)
 
 
 class _Compiled(tff.learning.optimizers.Optimizer):

@@ -16,7 +16,8 @@ class RunFiles(NamedTuple):
 
     folder: pathlib.Path
     config: Mapping[str, Any]  # Result of `run_folder.read_config`.
-    # Entries of `result.json` and `result_*.json`; none if the run has not ended.
+    # Entries of `result.json` and `result_*.json`; none if the run has not ended. If nothing
+    # evaluates the run, its entry has no accuracy.
     results: list[Mapping[str, Any]]
     metrics: list[dict[str, float]]  # Result of `checked_files.read_metrics`.
     partition: Mapping[str, Any] | None  # Content of `partition.json`; None if the run has none.
@@ -28,7 +29,7 @@ class RunFiles(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has ended; the result of one without labels is empty."""
+        """Whether the run has ended; earlier versions wrote no entry for one without labels."""
         return bool(self.results) or (self.folder / "result.json").exists()
 
     @property

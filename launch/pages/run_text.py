@@ -159,7 +159,7 @@ def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
         if done >= rounds:
             when = f"its last {unit}, before its end"
         found.append(f"The run has no result yet: it was stopped after {when}.")
-    elif not run.results and is_labelled:
+    elif is_labelled and not over_seeds.first(run.results):
         found.append("The run has no result, because its data have no test images with labels.")
     rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
     if rank and untrained and rank < COLLAPSE * untrained:

@@ -64,7 +64,7 @@ def train_and_probe(
     )
     fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained} | of_clients
     named = result_text.with_class_names(results, dataset.class_names)
-    run_folder.write_json(folder / "result.json", [result | fields for result in named])
+    run_folder.write_json(folder / "result.json", with_fields(named, fields))
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     page = _write_page(folder, dataset, clients_train, encoders, config)
     missing = "labels" if max(dataset.train.labels) < 0 else "test images"
@@ -94,6 +94,14 @@ def _advice(folder: pathlib.Path, dataset: ImageDataset, config: RunConfig) -> l
         return [note]
     command = commands.module("launch.evaluate", f"--run={folder}", "--baselines=imagenet_encoder")
     return [f"{note}; what they give without training: {command}"]
+
+
+def with_fields(results: Sequence[dict[str, Any]], fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of `result.json`: results, each with the fields of the run.
+
+    If nothing evaluates the run, one entry without an accuracy has the fields.
+    """
+    return [entry | fields for entry in results or [{"protocol": "none", "labels": 0}]]
 
 
 class Trained(NamedTuple):

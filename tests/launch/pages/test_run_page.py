@@ -11,6 +11,7 @@ import pytest
 from launch.outputs import partition_record
 from launch.outputs.commands import module
 from launch.pages import model_card, run_files, run_page, run_text
+from launch.runs import training
 from tests import browser
 from tests.launch.pages import run_folders
 from tests.launch.pages.run_folders import CLASSES, entry, write_run
@@ -203,8 +204,7 @@ def test_a_run_that_was_stopped_has_a_page(tmp_path):
 
 
 def test_a_run_with_labels_and_no_test_images_is_not_called_stopped(tmp_path, shown):
-    run = write_run(tmp_path / "run", [])
-    (run / "result.json").write_text("[]")
+    run = write_run(tmp_path / "run", training.with_fields([], {"effective_rank": 9.5}))
     html = run_page.write(run, run, shown).read_text()
     assert "no result, because its data have no test images with labels" in html
     assert "stopped" not in html
@@ -216,14 +216,17 @@ def test_a_run_without_labels_has_a_page_of_its_images(tmp_path, class_names):
     dataset = run_folders.images(channels=3, labelled=False)
     names = tuple(f"photo <{k}>.png" for k in range(90))
     dataset = dataclasses.replace(dataset, class_names=class_names, file_names=names)
-    run = write_run(tmp_path / "run", [], dataset="case_folder", data_dir="/a/folder")
-    (run / "result.json").write_text("[]")
+    ranks = {"effective_rank": 9.5, "effective_rank_untrained": 20.2}
+    entries = training.with_fields([], ranks)
+    run = write_run(tmp_path / "run", entries, dataset="case_folder", data_dir="/a/folder")
     clients = np.split(np.arange(60), 6)
     record = partition_record.describe_clients(dataset.train, clients, class_names)
     (run / "partition.json").write_text(json.dumps(record))
     shown = run_folders.shown(dataset, encoders=(run_page.TRAINED,))
     html = run_page.write(run, run, shown).read_text()
     assert "The training images have no labels" in html
+    assert "effective rank of the encodings is 9.5; that of the untrained encoder is 20.2" in html
+    assert "Test accuracy" not in html
     assert '<a href="embed.html">' in html
     assert "stopped" not in html
     assert sections(html) == [
