@@ -162,10 +162,9 @@ _KINDS = (
     "client scored on images of its own kind."
 )
 _KINDS_NOTE = (
-    "FeatARC finds the kinds, and with five labels a class its mean is 1.3 points above FedAvg's. "
-    "It is not shown that it is above its two parts, FedU and FedEMA; with one label a class its "
-    "mean is below that of FedU and FedEMA. This is the algorithm with this project's defaults, "
-    "not the printed one."
+    "FeatARC finds the kinds, and with five labels a class it is above FedAvg and both of its "
+    "parts. It is not shown that it is above FedU and FedEMA; with one label a class its mean is "
+    "below theirs. This is the algorithm with this project's defaults, not the printed one."
 )
 _FIGURE5 = "{0}above.fedavg {0}above.align_only {0}above.cluster_only"
 CLAIMS = (
