@@ -49,7 +49,13 @@ _OWN = {
     "leaf": _Own(lambda root: Layout.CASES, array_files.check_leaf),
 }
 OWN = tuple(_OWN)
+_CHARACTERS = ("digits", "leaf", "mnist", "emnist", "kmnist")
 ARRAYS = "arrays"  # Name of the images of a program, which cannot be read again.
+
+
+def has_characters(name: str) -> bool:
+    """Whether the images are written characters, of which a mirror image may be another one."""
+    return name.partition("/")[0] in _CHARACTERS
 
 
 def names() -> dict[str, str]:

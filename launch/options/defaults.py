@@ -24,7 +24,7 @@ def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -
     """
     assert isinstance(config, Settings)
     values = settings.flat(config)
-    dataset, changes = values.get("dataset", ""), dict[str, Any]()
+    dataset, changes = values.get("dataset") or "", dict[str, Any]()
     if catalog.is_own(dataset):
         changes["partition"] = _PARTITIONS[_layout(values)]
     changes["views"] = views(dataset, objective)
@@ -40,7 +40,7 @@ def _layout(values: Mapping[str, Any]) -> Layout:
 
 def views(dataset: str, objective: str | None) -> str:
     """The augmentation policy of a data set and an objective if `--views` is not given."""
-    if dataset == "digits":
+    if catalog.has_characters(dataset):
         return "affine"
     return {"supervised": "flip", "mae": "crop_flip"}.get(objective or "", "byol_no_blur")
 
@@ -64,7 +64,7 @@ def objective_of(entry: Any, encoder: str, init_from: str | None) -> str:
 def shown(config: Settings) -> dict[str, str]:
     """The values, for help texts, of flags whose defaults depend on other flags, by name."""
     values = settings.flat(config)
-    dataset = values.get("dataset", "")
+    dataset = values.get("dataset") or ""
     found, objective = {}, values.get("objective")
     if "algorithm" in config.given and objective is None:
         # Imported here, because it takes seconds.

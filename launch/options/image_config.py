@@ -142,8 +142,9 @@ class ModelConfig:
         bfloat16 is faster on CPUs that have instructions for it, and far slower on others.
         Everything else, and every evaluation, is float32.
       views: Augmentation policy: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip,
-        crop_flip, none. Default: affine for digits; for other data sets flip with the objective
-        supervised, crop_flip with mae, and otherwise byol_no_blur.
+        crop_flip, none. Default: affine for written characters (digits, leaf, mnist, emnist,
+        kmnist); for other data sets flip with the objective supervised, crop_flip with mae, and
+        otherwise byol_no_blur.
       view_size: Height and width of the views that the model sees. Default: the size of the images;
         16 for digits.
     """

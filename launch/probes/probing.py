@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from datasets import catalog
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import pretrained
 from launch.options.run_config import EvaluationConfig
@@ -210,7 +211,7 @@ def linear_probes(
     sample = np.random.default_rng(_SCALING_SEED).permutation(len(all_train.labels))
     needed = np.unique(np.concatenate([sample[:_SCALING_CASES], *itertools.chain(*drawn)]))
     indices, train = all_train.take(needed)
-    flips = config.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
+    flips = config.probe == "lars" and not catalog.has_characters(dataset.name)
     images = dataset.train.take(indices).images
     feature_sets = {
         name: linear_probe.FeatureSet(

@@ -225,8 +225,8 @@ CLAIMS = (
           "CIFAR-10, 5 clients with clusters of the features of a supervised encoder, 5000 images, "
           "tiny ResNet at 16x16, 5 rounds of 2 epochs.", "dec_ssl_features-cpu",
           "keeps less.*.decsl", (SSL, SL, UNTRAINED), _ENDS,
-          "Dec-SLRep falls as little as Dec-SSL by the means, and is above it by 0.4 and 0.3 points, "
-          "a difference that is not shown."),
+          "Dec-SLRep falls as little as Dec-SSL by the means, and is 0.4 and 0.3 points above it, "
+          "which is not shown."),
     PaperClaim("S4", "Table 1, left", "For detection on COCO Dec-SSL (22.1) is close to "
                "centralized SSL (23.2), and above Dec-SLRep (19.8) and no pretraining (20.5).",
                untried="ImageNet-100 and all of COCO are not here, and the [hundred images of "

@@ -74,6 +74,13 @@ def test_features_that_do_not_vary_give_zero_and_finite_gradients():
     assert all(np.all(np.isfinite(g)) for g in tape.gradient(value, [x, y]))
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_two_networks_whose_features_do_not_vary_have_similarity_0(scale):
+    rng = np.random.default_rng(0)
+    x, y = (np.tile(scale * rng.normal(size=(1, d)), (300, 1)) for d in (64, 32))
+    assert cka(x, y) == cka(x, x) == 0
+
+
 def test_nothing_of_size_n_by_n_is_formed():
     n, d, e = 97, 5, 3
     graph = linear_cka_graph(n, d, e)

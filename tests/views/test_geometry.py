@@ -37,6 +37,16 @@ def test_crop_boxes_of_long_images_stay_inside():
     assert np.allclose((width / height)[width * height < 60].numpy().max(), 4 / 3, rtol=0.05)
 
 
+@pytest.mark.parametrize("size", [(100, 150), (100, 400), (90, 100)])
+def test_crop_boxes_of_a_turned_image_are_turned(size):
+    draws = many_draws(500)
+    turned = {**draws, "aspect": 1 - draws["aspect"], "left": draws["top"], "top": draws["left"]}
+    left, top, width, height = geometry.crop_box(POLICIES["byol"], draws, *size)
+    boxes = geometry.crop_box(POLICIES["byol"], turned, *reversed(size))
+    for expected, box in zip((top, left, height, width), boxes, strict=True):
+        np.testing.assert_allclose(box, expected, rtol=1e-9, atol=1e-9)
+
+
 def _geometry(policy: ViewPolicy, x: np.ndarray, size: int | None = None, **fixed: float):
     shape = x.shape[1:3]
     out_shape = (size, size) if size else shape

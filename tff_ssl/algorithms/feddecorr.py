@@ -41,7 +41,7 @@ class FedDecorrHyperparameters(fedavg.FedAvgHyperparameters):
 
 
 def decorrelation(h: tf.Tensor) -> tf.Tensor:
-    """|K|_F^2 / d^2 of encodings, float32 [n, d]; between 1 / d and 1."""
+    """|K|_F^2 / d^2 of encodings, float32 [n, d]; in [0, 1], and 1 / d or more if all vary."""
     mean, variance = tf.nn.moments(h, 0)
     standardized = (h - mean) * tf.math.rsqrt(variance + _EPSILON)
     correlations = tf.matmul(standardized, standardized, transpose_a=True)

@@ -87,7 +87,7 @@ def mixed(stacked: tf.Tensor) -> tf.Tensor:
 
 
 def rbf_kernel(a: tf.Tensor, centred: bool = True) -> tf.Tensor:
-    """exp(-|a_i - a_j|^2 / (2 s^2)) of representations A, float32 [n, d] -> [n, n].
+    """exp(-|a_i - a_j|^2 / (2 s^2)) of representations A, float32 [n, d] -> [n, n], n >= 2.
 
     The width s is 0.8 of the median distance of two images, so that scale does not matter. In
     gradients, it is a constant share of the norm of the centred A, which scales with A as well. The
@@ -141,7 +141,8 @@ def cka_with_mean_kernel(
 
     A is float32 [n, d], and `stacked` is B or another factor of K-bar, [n, D], into which no
     gradient flows. Both may be the rows of a batch of the images, and are centred within it.
-    Representations that are constant (centred) or zero (uncentred) have similarity and gradient 0.
+    Representations that are constant (centred) or, with the linear kernel, zero (uncentred) have
+    similarity and gradient 0.
     """
     b = tf.stop_gradient(_normalize(stacked, centred))
     if kernel == "rbf":

@@ -6,7 +6,8 @@ The features may differ in size, and CKA does not depend on rotations, reflectio
 
 import tensorflow as tf
 
-# Lower bound of denominators, which are squared Frobenius norms or products of two of them.
+# Lower bound of denominators, which are squared Frobenius norms or products of two of them, and of
+# the squared variation of features relative to their size.
 _EPSILON = 1e-12
 
 
@@ -21,14 +22,19 @@ def linear_cka(x: tf.Tensor, y: tf.Tensor, uncentred: bool = False) -> tf.Tensor
       Similarity, float32 scalar in [0, 1], 1 for equal features. It is 0, with finite gradients, if
       the features of one network do not vary.
     """
-    x, y = (_normalize(m if uncentred else m - tf.reduce_mean(m, 0)) for m in (x, y))
+    x, y = (_normalize(m, m if uncentred else m - tf.reduce_mean(m, 0)) for m in (x, y))
     scale = _squared_norm(x, x) * _squared_norm(y, y)
     return _squared_norm(x, y) * tf.math.rsqrt(tf.maximum(scale, _EPSILON))
 
 
-def _normalize(x: tf.Tensor) -> tf.Tensor:
-    """x with Frobenius norm 1 (less if nearly zero), so that fourth powers stay in range."""
-    return x * tf.math.rsqrt(tf.maximum(tf.reduce_sum(tf.square(x)), _EPSILON))
+def _normalize(features: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """x, centred features, with Frobenius norm 1, so that fourth powers stay in range.
+
+    It is smaller if x is nearly zero, and zero if x is what rounding leaves of equal features.
+    """
+    size, variation = (tf.reduce_sum(tf.square(m)) for m in (features, x))
+    x = tf.where(variation > _EPSILON * size, x, tf.zeros_like(x))
+    return x * tf.math.rsqrt(tf.maximum(variation, _EPSILON))
 
 
 def _squared_norm(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:

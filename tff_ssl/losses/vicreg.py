@@ -24,9 +24,9 @@ _TARGET_STD = 1.0  # The paper's gamma.
 class VICRegStatistics(NamedTuple):
     """Averages of F, G, F_i F_j, G_i G_j and (F - G)^2 over the examples of a batch.
 
-    They are float32 [d], and [d, d] for the products. F and G are encodings minus a reference. In
-    the result of `centred`, the same fields hold the means of the encodings themselves, their
-    covariances, and the mean squared difference.
+    They are float32 [d], and [d, d] for the products. F and G are encodings minus a reference, but
+    not in (F - G)^2. In the result of `centred`, the same fields hold the means of the encodings
+    themselves, their covariances, and the mean squared difference.
     """
 
     f: tf.Tensor

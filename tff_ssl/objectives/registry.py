@@ -45,7 +45,8 @@ class Evaluated(NamedTuple):
     """The value of an objective on a batch."""
 
     losses: tf.Tensor  #: Losses of the examples, float32 [n].
-    #: Outputs for the first views that enter the loss, float32 [n, d]; their spread shows collapse.
+    #: Outputs for the first views that enter the loss, before it scales them, float32 [n, d]; their
+    #: spread shows collapse.
     z: tf.Tensor
     #: Predictions p of the first and of the second views, float32 [n, d]; z or h without a
     #: predictor or projector.

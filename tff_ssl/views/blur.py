@@ -21,12 +21,12 @@ def gaussian_blur(
 ) -> tf.Tensor:
     """Blurs some of the images, float32 [rows, height, width, channels].
 
-    The kernel is about a tenth of the height: 23 pixels at 224, 3 at 32. `odd` is the view number
-    modulo 2, int64 [rows].
+    The kernel is about a tenth of the height, and at most twice the width: 23 pixels at 224, 3 at
+    32. `odd` is the view number modulo 2, int64 [rows].
     """
     if policy.blur == (0.0, 0.0):
         return x
-    radius = max(1, x.shape[1] // 20)
+    radius = max(1, min(x.shape[1] // 20, x.shape[1], x.shape[2]))
     offsets = np.arange(-radius, radius + 1)
     sigma = scale_between(draws["sigma"], *policy.blur_sigma)
     kernels = tf.exp(-0.5 * tf.square(offsets / sigma[:, None]))

@@ -4,7 +4,8 @@ Choices beyond the papers (see `policies`), or against them:
   - interpolation is bilinear (BYOL: bicubic) and not antialiased, and the edges of boxes lie at
     fractions of pixels;
   - the area of a crop is uniform, as the papers say, and its aspect ratio log-uniform among those
-    that fit into the image; the usual rejection sampler makes large areas rarer than uniform.
+    that fit into the image; the usual rejection sampler makes large areas rarer than uniform. Crops
+    of long images for whose area no box fits are smaller.
 """
 
 import math
@@ -70,11 +71,12 @@ def crop_box(
         return zero, zero, zero + width, zero + height
     area = scale_between(draws["area"], *policy.crop_area)
     # A box of aspect ratio r fits if area * width / height <= r <= width / height / area. If none
-    # does (a long image, a large area), the box is cut to the image.
+    # does (a long image, a large area), the box has the ratio closest to these, and is cut to the
+    # image.
     log_area, log_image = tf.math.log(area), math.log(width / height)
-    low, high = (math.log(ratio) for ratio in policy.crop_aspect)
-    high = tf.minimum(log_image - log_area, high)
-    low = tf.minimum(tf.maximum(log_image + log_area, low), high)
+    ends = [math.log(ratio) for ratio in policy.crop_aspect]
+    low = tf.clip_by_value(log_image + log_area, *ends)
+    high = tf.clip_by_value(log_image - log_area, *ends)
     aspect = tf.exp(scale_between(draws["aspect"], low, high))
     pixels = area * float(height * width)
     box_width = tf.minimum(tf.sqrt(pixels * aspect), float(width))

@@ -89,6 +89,13 @@ def test_the_default_views_exist(dataset, objective):
     assert defaults.views(dataset, objective) in POLICIES
 
 
+def test_written_characters_are_not_mirrored():
+    from tff_ssl.views.policies import POLICIES
+
+    for dataset in ("digits", "leaf", "mnist", "emnist/letters"):
+        assert POLICIES[defaults.views(dataset, "cco")].flip == 0, dataset
+
+
 @pytest.mark.parametrize("wanted", ["--help", "-help", "-h", "--helpfull", "--help=true", "-?"])
 def test_help_is_wanted(wanted):
     assert help_text.is_wanted(["pretrain", "--rounds=3", wanted])
