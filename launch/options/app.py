@@ -5,6 +5,7 @@ import faulthandler
 import io
 import os
 import pathlib
+import re
 import resource
 import signal
 import sys
@@ -54,14 +55,16 @@ def run(script: Script) -> None:
     # Registered first, so that the functions that remove files run before it.
     atexit.register(_end_if_interrupted)
     _prepare_output()  # Before the choice of a preset, which may import TFF.
-    argv = list(sys.argv)
+    has_preset = presets.NONE not in sys.argv
+    argv = [argument for argument in sys.argv if argument != presets.NONE]
     before: dict[str, Any] = {}
     try:
         presets.check(argv)
         before = resuming.find(argv, script.name) if script.resumes else {}
     except errors.ConfigurationError as error:
         sys.exit(f"error: {error}")
-    if script.default_preset and not before and not presets.given(argv, "flagfile"):
+    has_preset = has_preset and not before and not presets.given(argv, "flagfile")
+    if script.default_preset and has_preset:
         defaults = settings.settings(script.config, script.name)
         dataset, chosen = (
             (presets.given(argv, name) or [defaults[name].default])[-1]
@@ -133,7 +136,9 @@ def _parse_flags(
     try:
         return command_line.parse(script.config, script.name, argv, before)
     except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
-        message = presets.explain(" ".join(str(error).split()), argv)
+        # What absl says of `--resume=maybe` is a tuple of Python.
+        text = re.sub(r"\('Non-boolean.*'\)", "must be true or false", " ".join(str(error).split()))
+        message = presets.explain(text, argv)
         print(f"error: {message} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)
 

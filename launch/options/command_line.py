@@ -5,7 +5,8 @@ from typing import Any
 
 from absl import flags
 
-from launch.options import data, known_names, presets, resuming, settings
+from datasets import catalog
+from launch.options import data, defaults, known_names, presets, resuming, settings
 from launch.options.settings import Config
 from tff_ssl import whole_files
 from tff_ssl.algorithms import named_code
@@ -53,6 +54,11 @@ def parse(
     named_code.add_by_user({name: values[name].value for name in given})
     resumed = resuming.resumed(config, before) if before else config
     values = settings.flat(resumed)
+    is_known = "partition" in config.given or not catalog.is_own(values.get("dataset") or "")
+    if values.get("partition") and is_known and not before:
+        # A preset may have those of a partition that the command line replaces.
+        on_command_line = [name for name in config.given if presets.given(argv, name)]
+        defaults.check_partition(values["partition"], values, on_command_line)
     if "run" not in values:  # Otherwise the run may have another data set.
         data.check_folder(values.get("dataset"), values.get("data_dir"), config.given)
     data.check_output(resumed)

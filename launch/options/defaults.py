@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from datasets import catalog
+from datasets import catalog, partition
 from datasets.listing import Layout
 from launch.options import settings
 from launch.options.settings import Config, Settings
+from tff_ssl.errors import ConfigurationError
 
 _DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
 _PARTITIONS = {Layout.CASES: "per_case", Layout.CLASSES: "dirichlet", Layout.IMAGES: "iid"}
@@ -31,11 +32,28 @@ def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -
     is_small = dataset == "digits" and values["image_size"] is None
     changes["view_size"] = _DIGITS_VIEW_SIZE if is_small else None
     kept = {*config.given, *kept}
+    if "partition" in changes.keys() & values.keys() - kept:
+        check_partition(changes["partition"], values, config.given)
     return settings.replace(config, **{n: v for n, v in changes.items() if n not in kept})
 
 
 def _layout(values: Mapping[str, Any]) -> Layout:
     return catalog.layout(values["dataset"], values["data_dir"], values.get("follow_links", False))
+
+
+def check_partition(name: str, values: Mapping[str, Any], given: Collection[str]) -> None:
+    """Raises a ConfigurationError for a given flag of other partitions than this one."""
+    clusters = values["cluster_partition"]
+    read, with_clusters = partition.flags_of(name, clusters), ""
+    if name == "feature_clusters":
+        with_clusters = f" with --cluster_partition={clusters}"
+    for flag in sorted({flag for spec in partition.PARTITIONS.values() for flag in spec.flags}):
+        if flag in given and flag not in read:
+            others = [other for other, spec in partition.PARTITIONS.items() if flag in spec.flags]
+            raise ConfigurationError(
+                f"--{flag} is not read by --partition={name}{with_clusters}: leave it out, or take "
+                f"{' or '.join(others)}"
+            )
 
 
 def views(dataset: str, objective: str | None) -> str:

@@ -47,7 +47,8 @@ class ClientsConfig:
     Attributes:
       partition: {names}. Default of your own images: per_case if they have clients, iid without
         labels.
-      num_clients: Number of clients. Default: as many as the partition allows.
+      num_clients: Number of clients. Default: iid, dirichlet: as many as there are images for;
+        other partitions of classes need it.
       samples_per_client: iid, dirichlet: number of examples of each client. Default: an even share
         of all examples if --num_clients is given, otherwise {names}.
       random_sizes: iid, dirichlet with --num_clients: make the clients' sizes proportional to

@@ -57,6 +57,8 @@ def _arguments(algorithm: str, options: Mapping[str, Any]) -> list[str]:
     own = [field.name for field in dataclasses.fields(entry.hyperparameters)]
     arguments = []
     for name, value in options.items():
+        if value is None:  # As if it were not given.
+            continue
         items = value if isinstance(value, tuple | list) else [value]
         if name in _NO_OPTIONS:
             raise ConfigurationError(f"{name} is no option of train: {_NO_OPTIONS[name]}")

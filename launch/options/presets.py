@@ -12,6 +12,7 @@ from tff_ssl.errors import ConfigurationError
 
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
 _DIGITS = FOLDER / "digits"
+NONE = "--flagfile="  # Flag of a command that has no preset, not even the default one.
 _CASE_FOLDER = FOLDER / "case_folder"
 _ROOT = FOLDER.parent.parent
 
@@ -76,7 +77,7 @@ def shown(path: pathlib.Path) -> pathlib.Path:
 
 def given(argv: Sequence[str], flag: str) -> list[str]:
     """The values that an unparsed command line gives to a flag."""
-    return re.findall(rf"^--?{flag}[=\n](.*)$", "\n".join(argv), re.MULTILINE)
+    return re.findall(rf"^--?{flag}[=\n](.*)$", "\n".join([*argv, ""]), re.MULTILINE)
 
 
 def files(argv: Sequence[str]) -> list[pathlib.Path]:

@@ -25,7 +25,10 @@ _OF_DATASET = ("image_size", "per_case", "follow_links", "skip_broken")
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """`run_folder.read_config` of the run that `--resume` continues; empty if there is none."""
+    """`run_folder.read_config` of the run that `--resume` continues; empty if there is none.
+
+    Of the runs of `--seeds`, it is that of the first one.
+    """
     if not _is_given(argv):
         return {}
     folders = presets.given(argv, "output_dir")
@@ -36,7 +39,16 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"--resume: --output_dir={folder} does not exist; leave --resume out to start a run"
         )
+    if runs := run_folder.seed_runs(folder):
+        if not presets.given(argv, "seeds"):
+            seeds = ",".join(map(str, runs))
+            raise ConfigurationError(
+                f"--output_dir={folder} holds runs of several seeds: add --seeds={seeds}"
+            )
+        folder = next(iter(runs.values()))
     content = run_folder.read_config(folder)
+    if runs:
+        content = {**content, "given": [name for name in content["given"] if name != "seed"]}
     if content:
         same_run.check_script(folder, content["flags"], script)
         same_run.check_unchanged(folder, content)
@@ -45,11 +57,6 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
                 f"--output_dir={folder} holds a run of an earlier release, which this one cannot "
                 "resume: start it anew in another folder"
             )
-    elif (runs := run_folder.seed_runs(folder)) and not presets.given(argv, "seeds"):
-        seeds = ",".join(map(str, runs))
-        raise ConfigurationError(
-            f"--output_dir={folder} holds runs of several seeds: add --seeds={seeds}"
-        )
     return content
 
 

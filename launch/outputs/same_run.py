@@ -79,8 +79,17 @@ def comparable(config: Mapping[str, Any], name: str) -> Any:
     """
     value = config.get(name) or None if isinstance(config.get(name), bool) else config.get(name)
     if name == "hparam" and isinstance(value, list):
-        return dict(text.partition("=")[::2] for text in value)
+        pairs = (text.partition("=")[::2] for text in value)
+        return {name.strip().rstrip("_"): _number_or_text(text) for name, text in pairs}
     return value
+
+
+def _number_or_text(text: str) -> float | str:
+    """The number that a text means, so that 10 and 10.0 are equal; another text as it is."""
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip()
 
 
 def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.options import resuming, settings
+from launch.options import presets, resuming, settings
 from launch.options.run_config import RunConfig, ScriptConfig
 from launch.options.script_configs import EvaluateConfig, VisualizeConfig
 from launch.outputs import commands, output_folder, run_folder, same_run, tables
@@ -30,6 +30,9 @@ def train(config: RunConfig) -> None:
     folder = output_folder.choose(config.output.output_dir, name)
     _check_folder(folder, config.output.resume)
     given = resuming.without_request(sys.argv[1:])
+    # A further seed has the flags of the runs there, and no other preset.
+    of_runs = [*resuming.as_arguments(config, config.given - _OF_COMMAND), presets.NONE]
+    of_new = of_runs if run_folder.seed_runs(folder) else given
     to_continue = commands.module(
         f"launch.{config.script}", *given,
         *([] if config.output.output_dir else [f"--output_dir={folder}"]), "--resume",
@@ -46,7 +49,9 @@ def train(config: RunConfig) -> None:
         if finished:
             continue
         try:
-            code = scripts.show_script([config.script, *_arguments(run, seed, config, given)])
+            code = scripts.show_script(
+                [config.script, *_arguments(run, seed, config, given, of_new)]
+            )
         except KeyboardInterrupt:
             print(f"{commands.CONTINUE}{to_continue}", flush=True)
             raise
@@ -133,14 +138,16 @@ def _listed(seeds: Sequence[int] | Mapping[int, Any]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def _arguments(run: pathlib.Path, seed: int, config: RunConfig, given: Sequence[str]) -> list[str]:
+def _arguments(
+    run: pathlib.Path, seed: int, config: RunConfig, given: Sequence[str], of_new: Sequence[str]
+) -> list[str]:
     """The flags of the script for a seed: those of the command, as far as they are needed."""
     if _has_flags(run, config):
         named = resuming.as_arguments(config, config.given & resuming.NOT_FROM_FILES)
         return [*named, "--resume", f"--output_dir={run}"]
     # The last value counts. If a run has other flags, `--resume` refuses them or trains further.
-    resume = ["--resume"] if (run / "config.json").exists() else []
-    return [*given, "--seeds=", f"--seed={seed}", f"--output_dir={run}", *resume]
+    own = ["--seeds=", f"--seed={seed}", f"--output_dir={run}"]
+    return [*given, *own, "--resume"] if (run / "config.json").exists() else [*of_new, *own]
 
 
 def _end(seed: int, code: int, to_continue: str = "") -> None:

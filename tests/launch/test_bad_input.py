@@ -54,6 +54,7 @@ def late(named, flags):
         ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
         ("--data_dir=/tmp is not read by --dataset=digits", ["--data_dir=/tmp"]),
         ("add --dataset=npz for its images", ["--data_dir=a.npz"]),
+        ("flag --xla=maybe: must be true or false (", ["--xla=maybe"]),
         ("--data_dir= is empty", ["--dataset=case_folder", "--data_dir="]),
         ("--init_from= is empty", ["--init_from="]),
         ("--data_dir=/ is the root of all files", ["--dataset=case_folder", "--data_dir=/"]),

@@ -65,7 +65,8 @@ def started(monkeypatch):
 def train(monkeypatch):
     def run(*flags):
         monkeypatch.setattr(sys, "argv", ["pretrain", *flags])
-        pretrain.main(command_line.parse(RunConfig, "pretrain", sys.argv)[0])
+        before = resuming.find(sys.argv, "pretrain")
+        pretrain.main(command_line.parse(RunConfig, "pretrain", sys.argv, before)[0])
 
     return run
 
@@ -124,7 +125,7 @@ def test_finished_seeds_are_kept_and_others_continue(started, train, tmp_path, c
     second, third = started
     assert second == ["pretrain", "--resume", f"--output_dir={tmp_path}/out/seed_1"]
     assert third[-2:] == ["--seed=2", f"--output_dir={tmp_path}/out/seed_2"]
-    assert "--resume" not in third
+    assert third[1:-3] == ["--hparam=lambda=2", "--hparam=lambda=2", "--rounds=3", "--flagfile="]
     assert "seed 0: done before" in capsys.readouterr().out
     assert summary(tmp_path / "out")[0]["seeds"] == "3"
     started.clear()
@@ -132,16 +133,29 @@ def test_finished_seeds_are_kept_and_others_continue(started, train, tmp_path, c
     assert started[0][-3:] == ["--seed=0", f"--output_dir={tmp_path}/out/seed_0", "--resume"]
 
 
+def test_a_further_seed_has_the_flags_of_the_first_ones(started, train, tmp_path):
+    folder = tmp_path / "out"
+    train(*FLAGS, "--algorithm=fedavg", "--seeds=0", f"--output_dir={folder}")
+    started.clear()
+    train("--resume", "--seeds=0,1", f"--output_dir={folder}")
+    (further,) = started  # The first one is done.
+    assert further == [
+        "pretrain", "--algorithm=fedavg", "--hparam=lambda=2", "--rounds=3", "--flagfile=",
+        "--seeds=", "--seed=1", f"--output_dir={folder}/seed_1",
+    ]  # fmt: skip
+    first, second = (run_folder.read_flags(folder / f"seed_{seed}") for seed in (0, 1))
+    assert second == {**first, "seed": 1, "output_dir": f"{folder}/seed_1"}
+
+
 def test_a_run_whose_hyperparameter_was_given_again_is_finished(started, train, tmp_path):
     """`config.json` then has it several times, of which the last one counts."""
     folder = tmp_path / "out"
+    more = ["--rounds=4", "--hparam=lambda=2.0", "--seeds=0", f"--output_dir={folder}"]
     train(*FLAGS, "--seeds=0", f"--output_dir={folder}")
-    config = folder / "seed_0" / "config.json"
-    text = config.read_text().replace('"lambda=2"', '"lambda=1", "lambda=2"')
-    assert text != config.read_text()
-    config.write_text(text)
+    train(*more, "--resume")
+    assert run_folder.read_flags(folder / "seed_0")["hparam"] == ["lambda=2", "lambda=2.0"]
     started.clear()
-    train(*FLAGS, "--seeds=0", "--resume", f"--output_dir={folder}")
+    train(*more, "--resume")
     assert not started
 
 

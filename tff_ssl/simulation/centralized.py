@@ -66,8 +66,7 @@ def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[
     """
     if not 1 <= batch_size <= num_examples:
         raise ConfigurationError(
-            f"--batch_size must be between 1 and the number of examples, {num_examples}; "
-            f"got {batch_size}"
+            f"--batch_size must be at most the number of examples, {num_examples}; got {batch_size}"
         )
     per_epoch = num_examples // batch_size
 

@@ -61,10 +61,33 @@ def test_clusters_of_an_encoder(tmp_path, in_run_folder):
     ],
 )
 def test_the_error_names_the_flag_in_one_line(flags, word):
-    config = configs.run(*CLUSTERS, *flags)
+    config = configs.run(*CLUSTERS[:2], *flags)
     with pytest.raises((ConfigurationError, DatasetError), match=word) as error:
         client_options.partition_dataset(data.load_dataset(config.data), config.clients, 0)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--partition=iid", "--alpha=0.1"), "--alpha is not read by --partition=iid: leave it "
+         "out, or take dirichlet or dirichlet_per_class"),
+        (("--partition=skew", "--beta=0", "--random_sizes"), "--random_sizes is not read by"),
+        ((*CLUSTERS, "--cluster_partition=skew"), "--alpha is not read by --partition="
+         "feature_clusters with --cluster_partition=skew"),
+        (("--beta=0.1",), "--beta is not read by --partition=dirichlet"),
+    ],
+)  # fmt: skip
+def test_flags_of_other_partitions_are_refused(flags, message):
+    with pytest.raises(ConfigurationError, match=message):
+        configs.run(*flags)
+
+
+def test_a_preset_may_have_flags_of_another_partition(tmp_path):
+    preset = tmp_path / "preset.flags"
+    preset.write_text("--partition=skew\n--beta=0\n--num_clients=5\n")
+    config = configs.run(f"--flagfile={preset}", "--partition=iid")
+    assert config.clients.partition == "iid"
 
 
 def test_each_client_keeps_a_fraction_of_its_data():

@@ -9,6 +9,7 @@ from absl import flags
 
 from launch.options import command_line, settings
 from launch.options.settings import Settings, flag
+from tff_ssl.errors import ConfigurationError
 
 ROOT = pathlib.Path(__file__).parents[3]
 SCRIPTS = sorted(
@@ -49,6 +50,8 @@ def _error(description, argument):
         command_line.parse(description.config, description.name, ["script", argument])
     except flags.Error as error:
         return str(error)
+    except ConfigurationError:  # The number is one, and the default partition does not read it.
+        pass
     return None
 
 
