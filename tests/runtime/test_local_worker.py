@@ -246,6 +246,18 @@ def test_a_lost_worker_is_an_error_and_not_a_hang():
             add_one(1)
 
 
+def test_a_worker_that_is_started_again_is_reached_at_once():
+    with local_worker.start() as worker:
+        assert add_one(1) == 2
+        worker._relay.kill()  # As at the begin of a restart.
+        for _ in range(3):  # Each failure lets the channel wait longer before it connects again.
+            with pytest.raises(WorkerLostError, match="worker ended"):
+                add_one(1)
+            time.sleep(1.5)
+        worker.restart()
+        assert add_one(1) == 2
+
+
 @pytest.mark.usefixtures("own_temporary_folder")
 def test_a_worker_that_cannot_start_says_why(monkeypatch, tmp_path):
     fake = tmp_path / "data" / "worker_binary"

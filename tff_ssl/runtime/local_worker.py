@@ -22,7 +22,11 @@ from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER
 from tff_ssl.runtime.compiling import contexts
 
 _LOG = logging.getLogger(__name__)
-_CHANNEL_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+_CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 2000),  # Two minutes otherwise.
+)  # fmt: skip
+_RECONNECT_SECONDS = 60
 _LOG_TAIL_BYTES = 2000
 _SOCKET_NAME = "worker.sock"
 
@@ -139,6 +143,12 @@ class LocalWorker:
             self._wait_for_relay()
             pathlib.Path(self._socket).unlink(missing_ok=True)
             self._start()
+            # A call that met no worker lets the channel wait before it connects again, and others
+            # would fail meanwhile.
+            try:
+                grpc.channel_ready_future(self._channel).result(timeout=_RECONNECT_SECONDS)
+            except grpc.FutureTimeoutError as error:
+                raise WorkerLostError(self.failure_message()) from error
             self._factory.renew()
 
     def _wait_for_relay(self) -> None:
