@@ -82,7 +82,7 @@ def given(argv: Sequence[str], flag: str) -> list[str]:
 
 def files(argv: Sequence[str]) -> list[pathlib.Path]:
     """The presets that a command line names, in order."""
-    return [pathlib.Path(text) for text in given(argv, "flagfile")]
+    return [pathlib.Path(text).expanduser() for text in given(argv, "flagfile")]
 
 
 def check(argv: Sequence[str]) -> None:
@@ -138,6 +138,6 @@ def _read(
     for line in map(str.strip, text.splitlines()):
         name, _, value = line.lstrip("-").partition("=")
         if line.startswith("-") and name == "flagfile":
-            yield from _read(pathlib.Path(value), (*inside, path))
+            yield from _read(pathlib.Path(value).expanduser(), (*inside, path))
         elif line.startswith("-"):
             yield f"hparam={value.partition('=')[0]}" if name == "hparam" else name, path

@@ -12,7 +12,7 @@ from launch.options.settings import FEDERATED, Settings, flag, section
 from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
-_RESUMED = ("pretrain", "lower", "centralized", "detect", "stacks.flower")
+_RESUMED = ("pretrain", "centralized", "detect", "stacks.flower")
 _WITH_SEEDS = ("pretrain", "centralized", "evaluate", "sweep")
 # What `--list=TOPIC` describes; see `launch.options.choices`.
 TOPICS = (
@@ -70,8 +70,8 @@ class ParticipationConfig:
         Clients that drop out, fail, take too long or send values that are not finite are left out
         and counted.
       round_timeout: Seconds after which a computation of a round is stopped and repeated without
-        the clients that take so long. The first computation includes the preparation of the graphs.
-        Default: no limit.
+        the clients that take so long; algorithms without a server and hetero_ssfl end instead. The
+        first computation includes the preparation of the graphs. Default: no limit.
     """
 
     rounds: int = flag(400, 1)
@@ -265,10 +265,10 @@ class OutputConfig:
             "sweep": ((), "Seeds of each trial, instead of --seed."),
         },
     )  # fmt: skip
-    checkpoint_every: int = flag(50, 1, scripts=(*_RESUMED, "sweep"))
+    checkpoint_every: int = flag(50, 1, scripts=(*_RESUMED, "lower", "sweep"))
     resume: bool = flag(False, scripts=_RESUMED)
     list: bool | str = flag(
-        False, scripts=(*_RESUMED, "sweep"), choices=TOPICS,
+        False, scripts=(*_RESUMED, "lower", "sweep"), choices=TOPICS,
         in_script={"detect": (False, "Print hyperparameters and exit.", ())},
     )  # fmt: skip
 

@@ -69,6 +69,11 @@ def check(
         raise ConfigurationError(
             f"--resume with other settings than the run's: {'; '.join(differences)}"
         )
+    if config.get("ray") and not (before.get("ray") or before.get("slices")):
+        raise ConfigurationError(
+            "--ray: the rounds of the run are not cut into slices, as those with --ray are, so "
+            "that the results would differ: continue it without --ray"
+        )
     _check_rounds(before, config)
 
 

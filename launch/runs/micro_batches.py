@@ -41,8 +41,8 @@ def halve(chosen: Chosen, error: OutOfMemoryError) -> Chosen:
         what = _NAME if is_given and size > 1 else "batch_size"
         raise OutOfMemoryError(
             f"a round does not fit into memory ({error}): lower --hparam={what}=N or "
-            "--max_concurrent_calls, choose a smaller --encoder, or add --resume --runtime=worker "
-            "to continue on the CPU"
+            "--max_concurrent_calls, choose a smaller --encoder, or continue on the CPU with "
+            "CUDA_VISIBLE_DEVICES=-1 before the command and --resume"
         ) from error
     half = size // 2
     print(f"note: a round does not fit into memory, and runs again with micro_batch_size={half}")

@@ -148,6 +148,13 @@ def test_two_presets_may_include_the_same_one(tmp_path):
     presets.check(["pretrain", *(f"--flagfile={path}" for path in paths)])
 
 
+def test_a_preset_may_lie_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.flags").write_text("--flagfile=~/b.flags\n")
+    (tmp_path / "b.flags").write_text("--rounds=3\n")
+    assert presets.set_by(["x", "--flagfile=~/a.flags"]) == {"rounds": tmp_path / "b.flags"}
+
+
 def test_an_error_names_the_preset_that_sets_the_flag(preset):
     argv = ["pretrain", f"--flagfile={preset}"]
     assert presets.explain("--beta is too large", argv) == (

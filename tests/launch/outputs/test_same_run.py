@@ -96,6 +96,17 @@ def test_any_flipped_bit_of_the_configuration_is_an_error(tmp_path):
         open_run(tmp_path, toy())
 
 
+@pytest.mark.parametrize("division", [{}, {"ray": "local:2"}, {"slices": 4}])
+def test_ray_continues_only_rounds_that_were_cut_into_slices(tmp_path, division):
+    flags = {"script": "pretrain", "ray": None, "slices": 0, "rounds": 4, **division}
+    now = {**flags, "ray": "local:3"}
+    if division:
+        same_run.check(tmp_path, {"flags": flags}, now, ["ray"], {})
+    else:
+        with pytest.raises(ConfigurationError, match="continue it without --ray"):
+            same_run.check(tmp_path, {"flags": flags}, now, ["ray"], {})
+
+
 def test_the_digest_of_the_training_is_of_the_flags_that_determine_it():
     flags = {"lambda": 2.0, "seed": 0, "rounds": 4, "hparam": ["a=1", "b=2"], "ray": None}
     digest = same_run.training_digest(flags)
