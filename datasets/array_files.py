@@ -2,8 +2,9 @@
 
 The arrays of an `.npz` have the names that Keras (`x_train`, `y_train`, `x_test`, `y_test`) and
 MedMNIST (`train_images`, `train_labels`, `val_images`, ...) give them, or are `images` and `labels`
-(or `x` and `y`) of one split; capital letters do not matter. Labels may be missing, and so may the
-owners of the images: `clients`, `clients_train` or `train_clients`.
+(or `x` and `y`) of one split. These names may be mixed, and capital letters do not matter. Labels
+may be missing, and so may the owners of the images: `clients_train` or `train_clients`, or
+`clients` for the images to train on.
 
 LEAF (Caldas et al. 2018) writes `train/*.json` and `test/*.json`, whose users are the clients.
 """
@@ -21,13 +22,16 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from datasets import listing, pixel_store, split_words
+from datasets import case_table, listing, pixel_store, split_words
 from datasets.case_table import NO_SPLIT, Row
 from datasets.errors import DatasetError
 from datasets.folder_images import Header
+from datasets.folder_walk import shortened
 from datasets.listing import Layout, Listing
 
-_STEMS = (("images", "labels", "clients"), ("x", "y", "clients"))  # The names without a split.
+# Names of images without a split, and of their labels, the likelier one first.
+_STEMS = {"images": ("labels", "y"), "x": ("y", "labels")}
+_SHOWN = 12  # Arrays that a message names.
 _BLOCK = 2**24  # Bytes of an array that are read at a time.
 _LEAF_SHAPE = (28, 28, 1)
 _LEAF_CLASSES = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase)
@@ -44,7 +48,7 @@ class _Arrays(NamedTuple):
 
 def npz_layout(path: pathlib.Path) -> Layout:
     """The layout of an `.npz` of images; a DatasetError if it cannot be read."""
-    with _reading(path), np.load(path) as file:
+    with _opened(path) as file:
         first = _find(file.files)[0]
     return Layout.CASES if first.clients else Layout.CLASSES if first.labels else Layout.IMAGES
 
@@ -53,14 +57,15 @@ def check_npz(path: pathlib.Path) -> Listing:
     """Reads the arrays of an `.npz`; images keep their channels.
 
     Images are [n, height, width] or [n, height, width, channels] with 1, 3 or 4 channels, whole
-    numbers from 0 to 255 or fractions from 0 to 1. Labels, whole numbers (negative: unknown) or
-    text (empty: unknown), and clients are [n] or [n, 1].
+    numbers from 0 to 255 or fractions from 0 to 1. Labels and clients are whole numbers or text,
+    [n] or [n, 1]. Unknown are empty text, negative clients, and negative labels if there are two
+    other labels.
 
     Raises:
       DatasetError: No such file, no images, or arrays of other shapes or values.
     """
     rows: list[Row] = []
-    with _reading(path), np.load(path) as file:
+    with _opened(path) as file:
         found = _find(file.files)
         shapes = [_image_shape(file, arrays.images) for arrays in found]
         if len({shape[1:] for shape in shapes}) > 1:
@@ -70,12 +75,16 @@ def check_npz(path: pathlib.Path) -> Listing:
             start, end = len(rows), len(rows) + shape[0]
             _read_pixels(file, arrays.images, images[start:end])
             labels = _names(file, arrays.labels, shape[0])
-            clients = _names(file, arrays.clients, shape[0])
+            clients = _names(file, arrays.clients, shape[0], has_negative=False)
             for i, (client, label) in enumerate(zip(clients, labels, strict=True)):
                 name = f"{arrays.images}[{i}]"
                 case = client or (name if found[0].clients else "")  # Its own, if unknown.
                 rows.append(Row(start + i + 1, name, case, label, arrays.split))
-    rows, notes = listing.validation_as_test(rows)
+        unread = [name for name in file.files if not any(name in arrays for arrays in found)]
+    notes = [f"arrays that are not read: {shortened(unread, _SHOWN)}"] if unread else []
+    rows = case_table.without_missing(rows, notes, every_negative=True)
+    rows, more = listing.validation_as_test(rows)
+    notes += more
     classes = listing.sorted_classes(row.label for row in rows)
     return _listing("npz", path, rows, images, classes, notes, "an array x_test")
 
@@ -151,22 +160,44 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
         raise DatasetError(f"{path} cannot be read: {error}") from error
 
 
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[Any]:
+    """An open `.npz`; a DatasetError if it cannot be read, also in the block."""
+    with _reading(path):
+        file = np.load(path, mmap_mode="r")  # A large array is not read to be refused.
+        if isinstance(file, np.ndarray):
+            raise ValueError(
+                "it is a single array: write numpy.savez(FILE, images=..., labels=...)"
+            )
+        with file:
+            yield file
+
+
 def _find(names: Sequence[str]) -> list[_Arrays]:
     """The arrays of each split, by their names."""
     own = {name.lower(): name for name in names}
+
+    def first(stems: Sequence[str], words: Sequence[str]) -> str | None:
+        """The first array that is named after one of the stems with one of the words."""
+        pairs = [(stem, word) for word in words for stem in stems]
+        forms = (f"{a}_{b}".strip("_") for pair in pairs for a, b in (pair, pair[::-1]))
+        return next((own[form] for form in forms if form in own), None)
+
     found: dict[str, _Arrays] = {}
-    for word, split in {"": NO_SPLIT, **split_words.WORDS}.items():
-        for stems in _STEMS:
-            for form in (f"{{}}_{word}", f"{word}_{{}}") if word else ("{}",):
-                images, labels, clients = (own.get(form.format(stem)) for stem in stems)
-                if images:
-                    found.setdefault(split, _Arrays(split, images, labels, clients))
+    for split in (NO_SPLIT, "train", "test", "validation"):
+        words = [word for word, of in split_words.WORDS.items() if of == split] or [""]
+        for stem, labels in _STEMS.items():
+            if (images := first([stem], words)) and split not in found:
+                # Without images of no split, `clients` are those of the images to train on.
+                more = [""] if split == "train" and not found else []
+                clients = first(["clients"], [*words, *more])
+                found[split] = _Arrays(split, images, first(labels, words), clients)
     if "train" in found:
         found.pop(NO_SPLIT, None)
     elif NO_SPLIT not in found:
         raise ValueError(
-            f"no images to train on among its arrays {', '.join(names)}: name them images and "
-            "labels, or x_train, y_train, x_test and y_test"
+            f"no images to train on among its arrays {shortened(names, _SHOWN)}: name them images "
+            "and labels, or x_train, y_train, x_test and y_test"
         )
     return list(found.values())
 
@@ -221,8 +252,11 @@ def _to_uint8(values: np.ndarray, name: str, start: int = 0) -> npt.NDArray[np.u
     return (np.rint(values * 255.0) if is_fraction else values).astype(np.uint8)
 
 
-def _names(file: Any, name: str | None, count: int) -> list[str]:
-    """Labels or clients as text; empty for negative numbers, or if there is no such array."""
+def _names(file: Any, name: str | None, count: int, has_negative: bool = True) -> list[str]:
+    """Labels or clients as text; empty if there is no such array.
+
+    Negative numbers are empty, too, unless the names may have them.
+    """
     if name is None:
         return [""] * count
     values = file[name]
@@ -231,10 +265,8 @@ def _names(file: Any, name: str | None, count: int) -> list[str]:
             f"{name} is {values.dtype} {list(values.shape)}: it must have a whole number or a text "
             f"for each of {count:,} images"
         )
-    texts = map(str, values.reshape(-1).tolist())
-    if values.dtype.kind == "U":
-        return list(texts)
-    return ["" if text.startswith("-") else text for text in texts]
+    is_kept = has_negative or values.dtype.kind == "U"
+    return [str(v) if is_kept or v >= 0 else "" for v in values.reshape(-1).tolist()]
 
 
 def _leaf_images(user: str, own: Any) -> tuple[npt.NDArray[np.uint8], list[str]]:
@@ -247,4 +279,4 @@ def _leaf_images(user: str, own: Any) -> tuple[npt.NDArray[np.uint8], list[str]]
                 f"{pixels} pixels, and labels from 0 to {len(_LEAF_CLASSES) - 1}"
             )
     x = np.array(own["x"], np.float64).reshape(-1, *_LEAF_SHAPE)
-    return _to_uint8(x, f"user {user} row "), [_LEAF_CLASSES[label] for label in own["y"]]
+    return _to_uint8(x, f"user {user} row "), [_LEAF_CLASSES[int(label)] for label in own["y"]]

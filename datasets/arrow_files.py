@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from datasets import image_file, listing, split_words
+from datasets import case_table, image_file, listing, split_words
 from datasets.case_table import NO_SPLIT, Problems, Row
 from datasets.errors import DatasetError
 from datasets.listing import Layout, Listing
@@ -73,7 +73,7 @@ def check(name: str, root: pathlib.Path, skip_broken: bool = False) -> Listing:
                 "of one data set"
             )
         labels = _texts(table, columns.label, columns.class_names)
-        cases = _texts(table, columns.case)
+        cases = _texts(table, columns.case, has_negative=False)
         place = table.path.relative_to(root) if table.path != root else table.path.name
         for i, (label, case) in enumerate(zip(labels, cases, strict=True)):
             case = case or (f"{place} row {i}" if columns.case else "")  # Its own, if unknown.
@@ -91,6 +91,8 @@ def check(name: str, root: pathlib.Path, skip_broken: bool = False) -> Listing:
             raise DatasetError(f"no image in the column {columns.image}: embed it, or drop the row")
         return image_file.open_image(io.BytesIO(content))
 
+    if not columns.class_names:
+        rows = case_table.without_missing(rows, notes, every_negative=True)
     rows, more = listing.validation_as_test(rows)
     used = [f"images are in the column {columns.image}"]
     used += [f"labels in {columns.label}"] * bool(columns.label)
@@ -126,10 +128,12 @@ def _parquet_files(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
     """Parquet files in the order of their names, with their splits."""
     if root.is_file():
         return [(root, _split_of(root.name))]
-    paths = sorted(root.rglob("*.parquet"))
-    if not paths:
+    names = [path.relative_to(root) for path in sorted(root.rglob("*.parquet")) if path.is_file()]
+    # Programs write hidden files, of the same ending, beside those that they copy.
+    names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    if not names:
         raise DatasetError(f"data_dir: {root} has no files .parquet")
-    return [(path, _split_of(str(path.relative_to(root)))) for path in paths]
+    return [(root / name, _split_of(str(name))) for name in names]
 
 
 def _saved_files(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
@@ -224,11 +228,16 @@ def _columns(table: _Table) -> _Columns:
 
 
 def _names_of_classes(table: _Table) -> dict[str, list[Any] | None]:
-    """The names of classes in Hugging Face's metadata, by column of labels."""
+    """The names of classes in Hugging Face's metadata, by column of the type `ClassLabel`."""
     metadata = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = (json.loads(metadata).get("info") or {}).get("features") or {}
-        kinds = {name: of.get("names") for name, of in features.items() if of and "names" in of}
+        # A feature of fields is a dictionary, too, whose fields may have any name.
+        kinds = {
+            name: of.get("names")
+            for name, of in features.items()
+            if isinstance(of, dict) and of.get("_type") == "ClassLabel"
+        }
         if not all(isinstance(of, list | None) for of in kinds.values()):
             raise ValueError("names of classes are no list")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -239,13 +248,19 @@ def _names_of_classes(table: _Table) -> dict[str, list[Any] | None]:
     return {name: kinds[name] for name in table.schema.names if name in kinds}
 
 
-def _texts(table: _Table, column: str | None, names: Sequence[str] = ()) -> list[str]:
-    """The values of a column as text: names of classes, where there are; empty if unknown."""
+def _texts(
+    table: _Table, column: str | None, names: Sequence[str] = (), has_negative: bool = True
+) -> list[str]:
+    """The values of a column as text: names of classes, where there are; empty if unknown.
+
+    Negative numbers are unknown, too, if there are names, or unless the values may have them.
+    """
     if column is None:
         return [""] * table.size
     texts = []
     for i, value in enumerate(table.values(column)):
-        if value is None or (isinstance(value, int) and value < 0):
+        is_negative = isinstance(value, int) and value < 0
+        if value is None or (is_negative and (names or not has_negative)):
             texts.append("")
         elif names and isinstance(value, int) and value < len(names):
             texts.append(names[value])

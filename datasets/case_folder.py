@@ -115,7 +115,9 @@ def _read_table(
             )
         path = root / names.get(normal(row.file_name), name)
         paths[row.number] = path
-        real = os.path.realpath(path) if path.is_symlink() else str(real_folder(path.parent))
+        if name == os.curdir:  # The folder itself, which `open_row` refuses, is no link.
+            continue
+        real = os.path.realpath(path) if os.path.islink(path) else str(real_folder(path.parent))
         if not follow_links and not folder_walk.is_inside(real, inside):
             problems.add(
                 row,
@@ -137,7 +139,7 @@ def _check_split_folders(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Raises a DatasetError if images lie in folders of splits that the table does not mention."""
     if any(row.split != NO_SPLIT for row in rows):
         return
-    folders = {os.path.dirname(row.file_name).split("/")[0] for row in rows}
+    folders = {os.path.dirname(normal(row.file_name)).split("/")[0] for row in rows}
     named = {name: splits for name in sorted(folders) if (splits := split_words.meanings(name))}
     if len(frozenset().union(*named.values())) > 1:
         raise DatasetError(

@@ -18,18 +18,18 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
 
     Rows without a case are a case each, and those without a split training rows. The result is the
     rows in their order, each with a split, but without unlabelled test images that were replaced,
-    and without labels if there is only one; and notes for the user, which name the `source` of the
-    user's own split.
+    and without labels if training images have fewer than two; and notes for the user, which name
+    the `source` of the user's own split.
     """
     rows = [dataclasses.replace(r, split="train") if r.split == NO_SPLIT else r for r in rows]
-    known = {row.label for row in rows} - {""}
-    if not known:
+    if not any(row.label for row in rows):
         return rows, ["no image has a label: the encoder is trained, and nothing evaluates it"]
-    if len(known) == 1:
+    known = {row.label for row in rows if row.split == "train"} - {""}
+    if len(known) < 2:
         rows = [dataclasses.replace(row, label="") for row in rows]
         return rows, [
-            f"all labels are {known.pop()}: the encoder is trained, and nothing evaluates it, "
-            "which needs two labels"
+            f"all labels of training images are {min(known, default='unknown')}: the "
+            "encoder is trained, and nothing evaluates it, which needs two labels"
         ]
     if any(row.label for row in rows if row.split == "test"):
         return rows, []
@@ -37,7 +37,11 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     rows = [row for row in rows if row.split != "test"]
     test = _draw((_case(row), row.label) for row in rows if row.split == "train")
     if not test:
-        return rows, ["each label has a single case: no test can be drawn, and there is no probe"]
+        what = "case" if rows[0].case_id else "image"
+        return rows, [
+            f"each labelled {what} has a label that no other {what} has: no test can be drawn, and "
+            "there is no probe"
+        ]
     rows = [dataclasses.replace(r, split="test") if _case(r) in test else r for r in rows]
     why = f"the {unlabelled} test images have no labels" if unlabelled else "there is no test split"
     return rows, [
@@ -51,7 +55,7 @@ def without_test(dataset: ImageDataset) -> ImageDataset:
     """The data set with training examples in the place of its test split, for choices.
 
     They are those of the validation split if it has labels, or else a drawn part, in whole cases if
-    there are cases; it is empty if no label has two cases.
+    there are cases; it is empty if each case has a label that no other has.
     """
     train, test = dataset.train, dataset.validation
     if test is None or not np.any(test.labels != NO_LABEL):
@@ -72,7 +76,9 @@ def _case(row: Row) -> str:
 def _draw(examples: Iterable[tuple[str, str]]) -> set[str]:
     """Draws test cases: of each label with several cases at least one, and never all.
 
-    Examples are their case and label, empty if it is unknown.
+    A case counts for its most frequent label. If this draws none, a fifth of all labelled cases is
+    drawn, or fewer, so that training keeps every label. Examples are their case and label, empty if
+    it is unknown.
     """
     labels_of_case: dict[str, collections.Counter[str]] = collections.defaultdict(
         collections.Counter
@@ -90,7 +96,18 @@ def _draw(examples: Iterable[tuple[str, str]]) -> set[str]:
         test.update(cases[i] for i in rng.permutation(len(cases))[:number])
     # A case may have several labels. Cases of a label that only test cases have go back to train.
     left = {label for case, ls in labels_of_case.items() if case not in test for label in ls}
-    return {case for case in test if set(labels_of_case[case]) <= left}
+    test = {case for case in test if set(labels_of_case[case]) <= left}
+    if test:
+        return test
+    # Each case may be the only one of its most frequent label, and have all other labels as well.
+    train = collections.Counter(label for labels in labels_of_case.values() for label in labels)
+    names = list(labels_of_case)
+    number = max(1, round(TEST_FRACTION * len(names)))
+    for case in (names[i] for i in rng.permutation(len(names))):
+        if len(test) < number and all(train[label] > 1 for label in labels_of_case[case]):
+            test.add(case)
+            train.subtract(labels_of_case[case].keys())
+    return test
 
 
 def _count(rows: Sequence[Row], split: str) -> str:

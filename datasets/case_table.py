@@ -241,11 +241,18 @@ def normal(path: str) -> str:
     return unicodedata.normalize("NFC", os.path.normpath(path))
 
 
-def without_missing(rows: Sequence[Row], notes: list[str]) -> list[Row]:
-    """The rows with empty labels where a program wrote that there is none; adds notes on it."""
+def without_missing(
+    rows: Sequence[Row], notes: list[str], every_negative: bool = False
+) -> list[Row]:
+    """The rows with empty labels where a program wrote that there is none; adds notes on it.
+
+    `every_negative` is whether other negative whole numbers mean the same as -1.
+    """
     counts = collections.Counter(row.label for row in rows if row.label)
     lower = {label: label.lower() for label in counts}
     missing = {label for label in counts if lower[label] in _NO_LABEL}
+    if every_negative:
+        missing |= {label for label in counts if label[0] == "-" and label[1:].isdecimal()}
     if len(counts) - len(missing) < 2:  # Such as the two classes -1 and 1.
         missing -= {label for label in missing if label.startswith("-")}
     if missing:

@@ -70,7 +70,8 @@ def read(root: pathlib.Path, follow_links: bool) -> tuple[list[Row], list[str]]:
     _check_classes(root, rows)
     what = f"in {len(labels)} folders, one a class" if has_classes else "without labels"
     if not has_classes and tops:
-        what += f", because {root} does not have two folders of classes with images"
+        of_train = next((name for name, split in split_of.items() if split == "train"), "")
+        what += f", because {root / of_train} does not have two folders of classes with images"
     if len(rows) < len(images):
         notes.append(
             f"{len(images) - len(rows):,} images are left out: they are in no class folder"

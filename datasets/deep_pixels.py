@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, TiffImagePlugin
+from PIL import Image, TiffImagePlugin
 
+from datasets import image_file
 from datasets.errors import DatasetError
 
 _BITS, _PHOTOMETRIC, _PLANES = 258, 262, 284  # Tags of TIFF.
@@ -61,7 +62,7 @@ def read(image: Image.Image) -> Deep | None:
         raise DatasetError("pixels are floating point numbers: save it with 8 or 16 bits")
     tags: Any = getattr(image, "tag_v2", {}) if image.format == "TIFF" else {}
     if image.mode.startswith("I"):
-        values = np.asarray(_upright(image))[..., np.newaxis]
+        values = np.asarray(image_file.upright(image))[..., np.newaxis]
         if values.min(initial=0) < 0:
             raise DatasetError("pixels are negative: save it with 8 or 16 bits from 0 on")
         return Deep(values, _opacity(image, values), tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
@@ -113,11 +114,7 @@ def _decode(image: Image.Image, raw_mode: str) -> npt.NDArray[np.uint8]:
             )
             for tile in again.tile  # type: ignore[attr-defined]
         ]
-        return np.ascontiguousarray(_upright(again))
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    return ImageOps.exif_transpose(image)
+        return np.ascontiguousarray(image_file.upright(again))
 
 
 def _opacity(image: Image.Image, values: npt.NDArray[np.integer]) -> npt.NDArray[np.float32] | None:

@@ -1,6 +1,7 @@
 """Reads images in a few threads: their sizes first, then their pixels."""
 
 import concurrent.futures
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -21,6 +22,8 @@ _THREADS = 4  # Useful, because reading and decoding images release the GIL.
 _BLOCK = 2048  # Number of images that wait for a thread; all at once would take memory.
 _PROGRESS_DELAY = 1.0  # Seconds before a progress bar is shown.
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's names, by the number of channels.
+# Errors of the system on the path of a file that is not there.
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _Result = TypeVar("_Result")
 Open = Callable[[Row], Image.Image]  # Opens the image of a row; a DatasetError if it is refused.
 
@@ -145,10 +148,9 @@ def _for_each_image(
             return function(row)
         except DatasetError as error:
             return str(error)
-        except FileNotFoundError:
-            return "no such file: correct its name, or remove the row"
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-            # Pillow's decoders raise all of these on broken files.
+        except Exception as error:  # Pillow's decoders raise whatever they like on broken files.
+            if isinstance(error, OSError) and error.errno in _NO_FILE:
+                return "no such file: correct its name, or remove the row"
             return f"broken image ({' '.join(str(error).split())}): replace or remove it"
 
     results: list[_Result | None] = []

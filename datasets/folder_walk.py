@@ -14,6 +14,8 @@ from typing import NamedTuple
 from datasets import image_file
 from datasets.errors import DatasetError
 
+# Folders that are left out as hidden ones are, in small letters.
+_HIDDEN = ("__macosx", "__pycache__")
 # Folders of other programs and systems, in small letters.
 _OTHERS = {
     "@eadir", "@recycle", "#recycle", "#snapshot", "$recycle.bin", "system volume information",
@@ -117,7 +119,7 @@ def walk(root: pathlib.Path, follow_links: bool = False) -> Found:
                     found.links.append(path)
                 elif _is_run(entry.path):
                     found.runs.append(path)
-                elif not entry.name.startswith("__"):  # Such as __MACOSX.
+                elif not _is_hidden(entry.name):
                     subfolders.append((path, target))
             elif is_link and not (
                 os.path.isfile(entry.path) and (follow_links or is_inside(target, inside))
@@ -141,7 +143,11 @@ def is_inside(path: str, folder: str) -> bool:
 def _is_walked(path: str, root: str) -> bool:
     """Whether a folder is inside the root and not hidden, so that it is read without links."""
     names = os.path.relpath(path, root).split(os.sep)
-    return is_inside(path, root) and not any(n.startswith((".", "__")) for n in names if n != ".")
+    return is_inside(path, root) and not any(_is_hidden(n) for n in names if n != ".")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _HIDDEN
 
 
 def _entries(folder: pathlib.Path) -> list[os.DirEntry[str]]:

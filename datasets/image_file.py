@@ -6,7 +6,7 @@ import stat
 from collections.abc import Sequence
 from typing import IO
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from datasets.errors import DatasetError
 
@@ -38,6 +38,11 @@ MAX_PIXELS = 40_000_000
 _GROUND = "white"  # What is seen through transparent pixels.
 _ORIENTATION = 0x0112  # The EXIF tag of how a photograph is to be turned.
 _TURNED = (5, 6, 7, 8)  # Its values that exchange width and height.
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
+}  # fmt: skip
 
 
 def is_image(path: str | os.PathLike[str]) -> bool:
@@ -103,9 +108,17 @@ def size(image: Image.Image) -> tuple[int, int]:
     return (image.height, image.width) if is_turned else image.size
 
 
+def upright(image: Image.Image) -> Image.Image:
+    """The image as its EXIF orientation turns it; the same object if there is nothing to turn."""
+    image.load()  # A PNG may have its EXIF data behind the pixels.
+    # Pillow's exif_transpose also writes all EXIF data anew, and fails if a tag has an odd type.
+    method = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
+    return image if method is None else image.transpose(method)
+
+
 def rgb(image: Image.Image) -> Image.Image:
     """The first page of an image as it is to be seen: upright, RGB, in front of white."""
-    ImageOps.exif_transpose(image, in_place=True)
+    image = upright(image)
     if not image.has_transparency_data:
         return image.convert("RGB")
     seen = Image.new("RGBA", image.size, _GROUND)

@@ -125,9 +125,11 @@ def validation_as_test(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
 
 def sorted_classes(labels: Iterable[str]) -> tuple[str, ...]:
     """The different labels without the empty one, sorted; whole numbers by their values."""
-    names = set(labels) - {""}
-    are_numbers = all(name.isascii() and name.isdecimal() for name in names)
-    return tuple(sorted(names, key=int if are_numbers else None))
+    names = sorted(set(labels) - {""})
+    if all(name.isascii() and name.isdecimal() for name in names):
+        digits = max(map(len, names), default=0)  # int() refuses numbers of thousands of digits.
+        names.sort(key=lambda name: name.zfill(digits))
+    return tuple(names)
 
 
 def read_in_batches(

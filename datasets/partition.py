@@ -146,7 +146,11 @@ def make(
     rng = _generator(seed, name)
     if name == "per_case":
         if split.case_ids is None:
-            raise DatasetError("partition per_case needs cases: use --dataset=case_folder")
+            raise DatasetError(
+                "--partition=per_case needs cases or clients, and the data names none: the column "
+                "case_id of a metadata.csv or of Parquet files names them, or an array clients in "
+                "an .npz"
+            )
         cases = partitioners.per_case(split.case_ids)
         _check_smallest(cases, min_client_size, name)
         return cases

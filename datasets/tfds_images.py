@@ -201,9 +201,6 @@ def _read(name: str, builder: Any, image_size: int | None) -> ImageDataset:
         for key in found
         if key not in labelled
     ]
-    if notes:
-        test_name = f"the split {labelled[0]}" if labelled else "a fifth of the split train"
-        notes.append(f"the test images are those of {test_name}")
     train = _read_split(name, builder, "train", image_size, first_id=0)
     if not labelled:
         train, test = hold_out(train)
@@ -213,6 +210,13 @@ def _read(name: str, builder: Any, image_size: int | None) -> ImageDataset:
     if len(labelled) > 1:
         first_id = len(train) + len(test)
         validation = _read_split(name, builder, labelled[1], image_size, first_id)
+    if len(test) == 0:
+        notes.append(
+            "there are no test images: no class has three images, of which one is held out"
+        )
+    elif notes:
+        test_name = f"the split {labelled[0]}" if labelled else "a fifth of the split train"
+        notes.append(f"the test images are those of {test_name}")
     classes = tuple(builder.info.features["label"].names)
     return ImageDataset(name, train, test, classes, validation, tuple(notes))
 

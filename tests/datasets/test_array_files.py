@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from datasets import catalog
+from datasets import catalog, listing
 from datasets.errors import DatasetError
 from datasets.listing import Layout
 
@@ -50,7 +50,9 @@ def test_names_of_arrays(tmp_path, names, kind):
     assert data.train.labels.tolist() == [0, 1, -1, 0, 1]
     assert data.test.labels.tolist() == [1, 0]
     assert data.train.case_ids is None
-    assert data.notes == ()
+    assert data.notes == (
+        "1 images have the label -1, which is read as no label: give it a name if it is a class",
+    )
     assert catalog.layout("npz", path) is Layout.CLASSES
     assert data.file_names[1] == f"{names[0]}[1]"
 
@@ -71,6 +73,74 @@ def test_clients_and_text_labels(tmp_path):
     path = save(tmp_path, x=images)
     assert catalog.layout("npz", path) is Layout.IMAGES
     assert catalog.load("npz", path).class_names == ()
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "clients"),
+    [
+        ("x_train", "y_train", "clients"),
+        ("x_train", "y_train", "train_clients"),
+        ("train_images", "labels_train", "clients_train"),
+        ("x_train", "labels_train", "Training_Clients"),
+        ("images", "y", "clients"),
+        ("x", "labels", "clients"),
+    ],
+)
+def test_names_of_arrays_may_be_mixed(tmp_path, images, labels, clients):
+    arrays = {images: pixels(8, 18, 18), labels: np.arange(8) % 2, clients: np.arange(8) // 2}
+    path = save(tmp_path, **arrays, x_test=pixels(2, 18, 18, seed=1), labels_test=np.arange(2))
+    data = catalog.load("npz", path)
+    assert np.array_equal(data.train.images[..., 0], arrays[images])
+    assert data.train.labels.tolist() == [0, 1] * 4
+    assert data.train.case_ids.tolist() == list("00112233")
+    assert data.test.labels.tolist() == [0, 1]
+    assert data.notes == ()
+    assert catalog.layout("npz", path) is Layout.CASES
+
+
+def test_arrays_that_are_not_read_are_named(tmp_path):
+    more = {f"meta{i:02}": np.arange(2) for i in range(20)}
+    data = catalog.load("npz", save(tmp_path, x=pixels(2, 18, 18), Y_train=np.arange(2), **more))
+    names = ", ".join(["Y_train", *list(more)[:11]])
+    assert data.notes[0] == f"arrays that are not read: {names} and 9 more"
+    # The labels of the same style come first, and those of other images are not read.
+    arrays = {
+        "x_train": pixels(2, 18, 18),
+        "y_train": np.arange(2),
+        "labels_train": np.zeros(2, int),
+    }
+    path = save(tmp_path, **arrays, images=pixels(9, 18, 18), clients=np.arange(9))
+    data = catalog.load("npz", path)
+    assert data.class_names == ("0", "1")
+    assert data.train.case_ids is None
+    assert data.notes[0] == "arrays that are not read: labels_train, images, clients"
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "note"),
+    [
+        ([-1, 1], ("-1", "1"), "-1 is a class of 4 images"),
+        ([-2, -1, 3, 4], ("3", "4"), "4 images have the label -1 or -2, which is read as no label"),
+        (["nan", "a", "b", ""], ("a", "b"), "2 images have the label nan, which is read as no"),
+    ],
+)
+def test_negative_and_missing_labels(tmp_path, labels, names, note):
+    labels = np.array((labels * 4)[:8])
+    data = catalog.load("npz", save(tmp_path, images=pixels(8, 18, 18), labels=labels))
+    assert data.class_names == names
+    assert data.notes[0].startswith(note)
+    for split in (data.train, data.test):
+        found = [names[i] if i >= 0 else "" for i in split.labels]
+        given = [str(labels[i]) for i in split.example_ids]
+        assert found == [label if label in names else "" for label in given]
+
+
+def test_labels_of_digits_are_sorted_by_value_and_then_as_text():
+    names = ["10", "1", "01", "001", "9", "7" * 5000, "0"]
+    expected = ("0", "001", "01", "1", "9", "10", "7" * 5000)
+    assert listing.sorted_classes([*names, ""]) == expected
+    assert listing.sorted_classes([]) == ()
+    assert listing.sorted_classes(["10", "9", "a"]) == ("10", "9", "a")
 
 
 def test_images_are_resized_as_those_of_a_folder(tmp_path):
@@ -126,8 +196,17 @@ def test_missing_and_broken_files(tmp_path):
     path.write_bytes(path.read_bytes()[:5000])
     assert f"{path} cannot be read" in error_message("npz", path)
     np.save(tmp_path / "b.npy", pixels(2, 9, 9))
-    assert "cannot be read" in error_message("npz", tmp_path / "b.npy")
+    message = error_message("npz", tmp_path / "b.npy")
+    assert "b.npy cannot be read: it is a single array: write numpy.savez(FILE, images=" in message
     assert catalog.layout("npz", tmp_path / "b.npy") is Layout.CASES
+
+
+def test_of_many_arrays_without_images_twelve_are_named(tmp_path):
+    """As in an archive of image files."""
+    path = save(tmp_path, **{f"images_{i:04}": np.zeros(1) for i in range(500)})
+    message = error_message("npz", path)
+    assert "among its arrays images_0000, " in message
+    assert "images_0011 and 488 more: name them images and labels" in message
 
 
 def write_leaf(folder, split, content):
@@ -149,7 +228,7 @@ def test_leaf(tmp_path):
     images = pixels(3, 28, 28)
     rows = (images.reshape(3, -1) / 255).tolist()
     write_leaf(tmp_path, "train", leaf({
-        "f0_1": {"x": rows[:1], "y": [61]}, "f0_0": {"x": rows[1:], "y": [0, 35]},
+        "f0_1": {"x": rows[:1], "y": [61.0]}, "f0_0": {"x": rows[1:], "y": [0, 35]},
     }))  # fmt: skip
     write_leaf(tmp_path, "test", leaf({"f0_1": {"x": rows[2:], "y": [35]}}))
     data = catalog.load("leaf", tmp_path)
@@ -171,6 +250,10 @@ def test_leaf(tmp_path):
         ([], "cannot be read"),
         (leaf({"a": {"x": [[0.0] * 783], "y": [0]}}), "row 0 of user a has 783 pixels"),
         (leaf({"a": {"x": [[0.0] * 784] * 2, "y": [0, 62]}}), "row 1 of user a has 784 pixels and"),
+        (
+            leaf({"a": {"x": [[0.0] * 784] * 2, "y": [0, 1.5]}}),
+            "row 1 of user a has 784 pixels and the label 1.5",
+        ),
         (leaf({"a": {"x": [[0.0] * 784] * 2, "y": [0]}}), "cannot be read"),
         (leaf({"a": {"x": [[2.0] * 784], "y": [0]}}), "user a row [0] has values outside"),
     ],

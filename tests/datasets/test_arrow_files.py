@@ -54,7 +54,13 @@ def test_what_hugging_face_writes(name):
 
 @pytest.mark.parametrize(
     "metadata",
-    ["{", "[]", '{"info": 3}', '{"info": {"features": {"label": {"names": 3}}}}', 9999 * "["],
+    [
+        "{",
+        "[]",
+        '{"info": 3}',
+        9999 * "[",
+        '{"info": {"features": {"label": {"names": 3, "_type": "ClassLabel"}}}}',
+    ],
     ids=range(5),
 )
 def test_metadata_that_hugging_face_did_not_write(tmp_path, metadata):
@@ -64,6 +70,53 @@ def test_metadata_that_hugging_face_did_not_write(tmp_path, metadata):
     assert "its metadata, huggingface, cannot be read" in error_message("parquet", path)
     parquet.write_table(table.replace_schema_metadata({"huggingface": '{"info": null}'}), path)
     assert catalog.load("parquet", path).class_names == ("0", "1")
+
+
+def test_fields_and_lists_may_be_called_names(tmp_path):
+    """Only columns of the type `ClassLabel` have names of classes."""
+    text = {"dtype": "string", "_type": "Value"}
+    classes = {"names": ["x", "y"], "_type": "ClassLabel"}
+    features = {
+        "objects": {"names": text}, "lists": [{"names": text}],
+        "several": {"feature": classes, "_type": "Sequence"}, "kind": classes,
+    }  # fmt: skip
+    columns = {"objects": [{"names": "a"}] * 4, "lists": [[{"names": "a"}]] * 4,
+               "several": [[1]] * 4, "kind": [1, 1, 0, 0]}  # fmt: skip
+    table = pa.table({"image": [png(0)] * 4, **columns})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    parquet.write_table(table.replace_schema_metadata(metadata), tmp_path / "a.parquet")
+    data = catalog.load("parquet", tmp_path)
+    assert data.notes[0] == "images are in the column image, labels in kind"
+    assert data.class_names == ("x", "y")
+
+
+def test_hidden_files_and_folders_are_no_tables(tmp_path):
+    """Spark writes a folder of parts, and others write hidden files beside the tables."""
+    for name in ("train.parquet", "test.parquet", ".cache", "train.parquet/_temporary.parquet"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".cache" / "train.parquet").write_bytes(b"no table")
+    (tmp_path / "train.parquet" / "._part-0.parquet").write_bytes(b"no table")
+    for name, value in (
+        ("train.parquet/part-0", 1),
+        ("train.parquet/part-1", 3),
+        ("test.parquet/part-0", 5),
+    ):
+        write(tmp_path / f"{name}.parquet", [png(value), png(value + 1)], label=[0, 1])
+    data = catalog.load("parquet", tmp_path)
+    assert data.train.images[:, 0, 0, 0].tolist() == [1, 2, 3, 4]
+    assert data.test.images[:, 0, 0, 0].tolist() == [5, 6]
+
+
+def test_negative_labels(tmp_path):
+    """They are unknown if there are two others, and classes if not."""
+    path = write(tmp_path / "a.parquet", [png(i) for i in range(8)], label=[-1, 1] * 4)
+    data = catalog.load("parquet", path)
+    assert data.class_names == ("-1", "1")
+    assert data.notes[1].startswith("-1 is a class of 4 images")
+    write(path, [png(i) for i in range(8)], label=[-1, 1, -2, 3] * 2)
+    data = catalog.load("parquet", path)
+    assert data.class_names == ("1", "3")
+    assert data.notes[1].startswith("4 images have the label -1 or -2, which is read as no label")
 
 
 def test_a_saved_data_set_without_splits(tmp_path):

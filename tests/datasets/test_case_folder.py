@@ -177,7 +177,10 @@ def test_a_label_of_test_cases_alone_is_not_possible(tmp_path):
     cases = {f"c{i}": (["cat", "cat", f"extra{i}"], "") for i in range(5)}
     data = cases_folder(tmp_path, cases)
     assert (len(data.train), len(data.test)) == (15, 0)
-    assert "no test can be drawn" in data.notes[0]
+    assert data.notes[0] == (
+        "each labelled case has a label that no other case has: no test can be drawn, and there is "
+        "no probe"
+    )
 
 
 def class_folder(root, names, shape=(18, 17, 3)):
@@ -244,12 +247,21 @@ def test_one_folder_of_images_is_no_class(tmp_path, names):
     assert "2 images without labels, because" in data.notes[0]
 
 
+def test_classes_below_another_folder_of_a_split_are_none(tmp_path):
+    class_folder(tmp_path, ["train/images/cat/a.png", "train/images/dog/b.png"])
+    assert case_folder.load(tmp_path).notes[0] == (
+        f"no metadata.csv: 2 images without labels, because {tmp_path}/train does not have two "
+        "folders of classes with images"
+    )
+
+
 def test_a_single_label_is_none(folder):
     write(folder, HEADER + GOOD.replace("dog", "cat"))
     data = case_folder.load(folder)
     assert data.class_names == ()
     assert data.train.labels.tolist() == [-1, -1, -1]
-    assert "all labels are cat: the encoder is trained, and nothing evaluates it" in str(data.notes)
+    note = "all labels of training images are cat: the encoder is trained, and nothing evaluates it"
+    assert note in str(data.notes)
 
 
 def test_a_folder_of_images_without_classes(tmp_path):

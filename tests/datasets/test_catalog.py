@@ -165,6 +165,7 @@ def prepared(tmp_path_factory):
         write_prepared(
             root, name, {key: (images[: len(part)], part) for key, part in splits.items()}
         )
+    write_prepared(root, "few", {"train": (images[:6], labels[:6]), "test": (images[:2], [-1] * 2)})
     two_sizes = [image[: 6 - i % 2] for i, image in enumerate(images)]
     write_prepared(root, "mixed_sizes", {"train": (two_sizes, labels)}, shape=(None, None, 3))
     return root, images, labels
@@ -227,6 +228,11 @@ def test_test_splits_without_labels_do_not_count(prepared):
     data = catalog.load("no_test", root)
     assert (len(data.train) + len(data.test), data.validation) == (9, None)
     assert data.notes[-1] == "the test images are those of a fifth of the split train"
+    data = catalog.load("few", root)  # A fifth of two images of a class is none.
+    assert (len(data.train), len(data.test)) == (6, 0)
+    assert data.notes[1:] == (
+        "there are no test images: no class has three images, of which one is held out",
+    )
 
 
 def test_labels_of_another_kind(prepared, tmp_path):

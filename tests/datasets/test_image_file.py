@@ -1,11 +1,12 @@
 """Image files of strangers: formats by name, and a bounded number of pixels."""
 
+import io
 import struct
 import zlib
 
 import numpy as np
 import pytest
-from PIL import EpsImagePlugin, Image
+from PIL import EpsImagePlugin, Image, ImageOps
 
 from datasets import case_folder, image_file
 from datasets.errors import DatasetError
@@ -83,3 +84,45 @@ def test_as_many_pixels_as_allowed_are_read(tmp_path, monkeypatch):
     (tmp_path / "image.png").write_bytes(png(73, 1))
     with pytest.raises(DatasetError, match="73x1 pixels; at most 72"):
         image_file.open_image(tmp_path / "image.png")
+
+
+def turned(orientation, *tags):
+    """A JPEG with that orientation and other tags of EXIF, each a number, a type and bytes."""
+    tags = [(0x112, 3, struct.pack("<H", orientation)), *tags]
+    entries, later = struct.pack("<H", len(tags)), b""
+    for number, kind, value in tags:
+        entries += struct.pack("<HHI", number, kind, len(value) // {2: 1, 3: 2, 7: 1}[kind])
+        if len(value) > 4:
+            entries += struct.pack("<I", 8 + 2 + 12 * len(tags) + 4 + len(later))
+            later += value
+        else:
+            entries += value.ljust(4, b"\0")
+    exif = b"Exif\0\0II*\0" + struct.pack("<I", 8) + entries + bytes(4) + later
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 24, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", exif=exif)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(9))  # 0 is none.
+def test_images_are_turned_as_pillow_turns_them(orientation):
+    content = turned(orientation)
+    expected = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    with image_file.open_image(io.BytesIO(content)) as image:
+        assert np.array_equal(image_file.rgb(image), expected)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [(0x11A, 2, b"72/1\0\0"), (0x11A, 7, b"72.0"), (0x128, 2, b"2\0"), (0x213, 2, b"1\0")],
+    ids=["resolution as text", "resolution as bytes", "unit as text", "positioning as text"],
+)
+def test_tags_of_an_odd_type_do_not_matter(folder, tag):
+    """Pillow reads them, and does not write them again."""
+    path = folder("turned.jpg", turned(6, tag))
+    with image_file.open_image(io.BytesIO(turned(6))) as image:
+        expected = np.asarray(image_file.rgb(image))
+    data = case_folder.load(path, image_size=20)
+    assert np.array_equal(
+        data.train.images[1], np.asarray(Image.fromarray(expected).resize((20, 20), 2))
+    )

@@ -527,7 +527,7 @@ def test_default_size_is_four():
         ("by_class", {"num_clients": 5, "classes_per_client": 0}, "classes_per_client"),
         ("by_class", {"num_clients": 1, "classes_per_client": 2}, "num_clients"),
         ("by_class", {"num_clients": 20, "classes_per_client": 2}, "num_clients"),
-        ("per_case", {}, "case_folder"),
+        ("per_case", {}, "partition=per_case needs cases or clients, and the data names none"),
         ("nosuch", {}, "partition"),
     ],
 )

@@ -170,6 +170,11 @@ def no_heif(monkeypatch):
     monkeypatch.setattr(image_file, "_reads_heif", lambda: False)
 
 
+def test_a_class_may_begin_with_underscores(classes):
+    write(classes, "__unknown__/0.png", "__unknown__/1.png", "__pycache__/0.png")
+    assert case_folder.load(classes).class_names == ("__unknown__", "cat", "dog")
+
+
 def test_images_by_other_endings_and_by_content(classes, no_heif):
     for name in ("cat/a.jfif", "cat/b.jpe", "cat/ISIC_1", "cat/c.JPG"):
         write(classes, name, format="JPEG")
@@ -238,6 +243,17 @@ def spoil(root):
         ]
         (root / name).write_bytes(cut[number])
     return ["cat/a.jpg", "cat/b.jpg", "dog/c.jpg", "dog/d.jpg", "dog/e.png"]
+
+
+def test_truncated_animations_are_broken(classes):
+    first, second = (Image.fromarray(pixels(seed, 24)).quantize() for seed in (1, 2))
+    path = classes / "cat" / "moving.gif"
+    first.save(path, save_all=True, append_images=[second])
+    whole = path.read_bytes()
+    # Cut in the header of the second frame, where Pillow raises an IndexError.
+    path.write_bytes(whole[: whole.rindex(b",\0\0\0\0\x18\0\x18\0") + 40])
+    assert "cat/moving.gif: broken image (" in error_message(classes)
+    assert sorted(names_of(case_folder.load(classes, skip_broken=True))) == CLASSES
 
 
 def test_all_broken_images_are_named_at_once(classes):
@@ -381,6 +397,31 @@ def test_folders_of_splits_beside_a_table_without_splits(tmp_path):
     (tmp_path / "metadata.csv").write_text("file_name,case_id,label\n" + "".join(lines))
     message = error_message(tmp_path)
     assert "its images are in folders of splits, test/ and train/, and no row has a" in message
+
+
+def test_folders_of_splits_are_seen_behind_a_dot(table):
+    write(table([]), "train/0.png", "test/1.png")
+    message = error_message(
+        table(["./train/0.png,c0,a", "x/../test/1.png,c1,b"], "file_name,case_id,label\n")
+    )
+    assert "its images are in folders of splits, test/ and train/, and no row has a" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (f"{'a' * 300}.png", f"row 10: {'a' * 300}.png: no such file: correct its name"),
+        ("images/0.png/b.png", "row 10: images/0.png/b.png: no such file: correct its name"),
+        (".", "row 10: .: no regular file: name a file of an image"),
+        ("images/..", "row 10: images/..: no regular file: name a file of an image"),
+    ],
+    ids=["too long", "below a file", "the folder", "the folder again"],
+)
+def test_names_of_no_file(table, name, words):
+    folder = table([*rows(), f"{name},c9,a,train"])
+    assert words in error_message(folder)
+    notes = case_folder.load(folder, skip_broken=True).notes
+    assert f"1 missing or broken images are left out: row 10 {name}" in notes
 
 
 def test_images_without_a_row_are_counted(table):
