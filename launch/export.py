@@ -117,14 +117,14 @@ def main(config: ExportConfig) -> None:
         if name not in _FORMATS + _CLIENT_FORMATS:
             known = ", ".join(_FORMATS + _CLIENT_FORMATS)
             raise ConfigurationError(f"--format takes {known}; got {name!r}")
+    for name in ("rounds", "hparam"):
+        if config.run and name in config.given:
+            raise ConfigurationError(f"--{name} is for --format=client without --run")
     if set(config.format) & set(_CLIENT_FORMATS):
         _export_client(config)
         return
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
-    for name in ("rounds", "hparam"):
-        if name in config.given:
-            raise ConfigurationError(f"--{name} is for --format=client without --run")
     if "onnx" in config.format:
         export.check_onnx()
     run = pathlib.Path(config.run)

@@ -5,7 +5,8 @@ receives and sends, and what is summed securely. Prints the forms to which a rou
 it does not convert to the others. The two stages of a two-stage algorithm are lowered separately.
 
 The flags are those of `pretrain`, so that the flag file of a run lowers its round. Of the data set,
-only the image shape and the number of clients matter; flags of probes have no effect.
+only the image shape and the number of clients matter; flags of probes and of checkpoints have no
+effect.
 """
 
 from typing import Any

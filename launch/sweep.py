@@ -79,8 +79,8 @@ def main(config: SweepConfig) -> None:
         if not trials.is_done(run_folder.of_seed(trial.folder(folder), seed))
     ]
     print(
-        f"{len(chosen)} trials x {len(seeds)} seed{'s' * (len(seeds) > 1)}, "
-        f"{len(pending)} runs to do, "
+        f"{len(chosen)} trial{'s' * (len(chosen) != 1)} x {len(seeds)} "
+        f"seed{'s' * (len(seeds) != 1)}, {len(pending)} run{'s' * (len(pending) != 1)} to do, "
         f"{len(every) - len(pending)} done; results go to {folder}/",
         *(f"note: {note}" for note in notes),
         sep="\n",

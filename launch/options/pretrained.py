@@ -191,6 +191,9 @@ def _read(source: str) -> encoder_weights.StoredEncoder:
     try:
         stored = encoder_weights.read(path if path.is_file() else run_folder.encoder_of(path))
     except ConfigurationError as error:
+        if run_folder.is_stopped(path):
+            advice = encoder_weights.advice(path)
+            raise ConfigurationError(f"--init_from={source} holds no encoder{advice}") from error
         known = (EFFICIENTNET, encoders.IMAGENET)
         near = difflib.get_close_matches(source, known, 1)
         raise ConfigurationError(

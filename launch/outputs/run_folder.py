@@ -21,15 +21,19 @@ from tff_ssl.errors import ConfigurationError
 # Folders that this process has locked, and their descriptors, by absolute path; the locks end with
 # the process.
 _locked: dict[pathlib.Path, tuple[pathlib.Path, int]] = {}
+_opened: set[pathlib.Path] = set()  # Folders in which this process trains a run.
 # Entries of `config.json` besides the flags of the run.
 _ABOUT = (
     "given", "versions", "git_commit", "rounds_before", "folder", "data_digests", "digest",
 )  # fmt: skip
 LOCAL_RAY = "local:"  # Start of a value of `--ray` without an address.
 _OF_SEED = "seed_"  # Start of the name of a run's folder, with `--seeds`.
-# What a run and evaluations of it write after the last round. The results are the first to move:
-# `--seeds` takes a run with results for finished.
-_AFTER_TRAINING = ("result*.json", "encoder", "clients", "run.html", "embed.html")
+# What a run, evaluations and exports of it write after the last round. The results are the first
+# to move: `--seeds` takes a run with results for finished.
+_AFTER_TRAINING = (
+    "result*.json", "encoder", "clients", "run.html", "embed.html", "export", f"{_OF_SEED}[0-9]*",
+    "summary.csv", "compare.html", "visualize.json", "features.png", "distances.png",
+)  # fmt: skip
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
@@ -60,6 +64,7 @@ def open_run(
     check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     lock(folder)  # It also looks for links, which takes a walk through the folder.
+    _opened.add(folder)
     if path.exists():
         if not resume:
             raise ConfigurationError(
@@ -114,7 +119,9 @@ def _set_aside(folder: pathlib.Path, rounds: int) -> None:
     If the run is stopped before its new last round, its folder has no encoder and no results of
     fewer rounds than `config.json` says.
     """
-    written = [path for pattern in _AFTER_TRAINING for path in sorted(folder.glob(pattern))]
+    found = [path for pattern in _AFTER_TRAINING for path in sorted(folder.glob(pattern))]
+    # A seed's folder may also be a run of its own, if the run was started in a folder of `--seeds`.
+    written = [path for path in found if not (path / "config.json").exists()]
     if not written:
         return
     aside = folder / f"rounds_{rounds}"
@@ -126,9 +133,8 @@ def _set_aside(folder: pathlib.Path, rounds: int) -> None:
 
 
 def commands_to_resume() -> list[str]:
-    """The commands that continue the runs in the folders that this process has locked."""
-    folders = [folder for folder, _ in _locked.values()]
-    return [resume_command(folder) for folder in folders if "script" in read_flags(folder)]
+    """The commands that continue the runs that this process has opened."""
+    return [resume_command(folder) for folder in _opened if "script" in read_flags(folder)]
 
 
 def moved() -> list[pathlib.Path]:
@@ -142,16 +148,16 @@ def moved() -> list[pathlib.Path]:
     return folders
 
 
-def resume_command(folder: pathlib.Path) -> str:
-    """The command that continues the run in a folder."""
+def resume_command(folder: pathlib.Path, *more: str) -> str:
+    """The command that continues the run in a folder, with more flags if there are any."""
     flags = read_flags(folder)
     # What `--resume` does not take from `config.json`, which may be a stranger's.
     again = [f"--{n}={','.join(words)}" for n, words in named_code.of_flags(flags).items()]
     ray = flags.get("ray")
     if ray and not ray.startswith(LOCAL_RAY):
         again.append(f"--ray={ray}")
-    script = f"launch.{flags['script']}"
-    return commands.module(script, "--resume", f"--output_dir={folder}", *again)
+    script = f"launch.{flags.get('script', 'pretrain')}"
+    return commands.module(script, "--resume", f"--output_dir={folder}", *more, *again)
 
 
 def make(folder: pathlib.Path) -> None:
@@ -298,8 +304,10 @@ def encoder_of(folder: pathlib.Path) -> pathlib.Path:
 def run_of(folder: pathlib.Path) -> pathlib.Path:
     """The run of a folder: RUN, RUN/clients/K, RUN/clients/K/local, or the `encoder/` of one."""
     folder = folder.absolute()  # A relative path such as `.` has no name.
-    for inside in ("encoder", "local"):
-        folder = folder.parent if folder.name == inside else folder
+    if (folder / "config.json").exists():  # A run may have such a name itself.
+        return folder
+    if folder.name in ("encoder", "local"):
+        return run_of(folder.parent)
     return folder.parent.parent if folder.parent.name == "clients" else folder
 
 

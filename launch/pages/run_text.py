@@ -187,12 +187,14 @@ def notes(run: RunFiles, is_labelled: bool = True) -> list[str]:
 def commands(run: RunFiles) -> list[tuple[str, str]]:
     """Commands that continue the run, evaluate it further or look at it, with explanations."""
     folder, rounds = str(run.folder), run.flags.get("rounds") or run.rounds_done
-    script = f"launch.{run.flags.get('script', 'pretrain')}"
-    resume = [script, "--resume", f"--output_dir={folder}"]
-    texts = {"Continue the run where it stopped.": resume}
-    if run.rounds_done >= rounds:
-        more = f"Continue training, e.g. to {2 * rounds} rounds."
-        texts = {more: [*resume, f"--rounds={2 * rounds}"]}
+    shown = []
+    if run.rounds_done < rounds or not run.is_finished:
+        resume = run_folder.resume_command(run.folder)
+        shown.append(("Continue the run where it stopped.", resume))
+    elif run.flags.get("dp_epsilon") in (None, "inf"):  # The noise is that of these rounds.
+        resume = run_folder.resume_command(run.folder, f"--rounds={2 * rounds}")
+        shown.append((f"Continue training, e.g. to {2 * rounds} rounds.", resume))
+    texts: dict[str, list[str]] = {}
     if not run_folder.is_stopped(run.folder):
         texts |= {
             "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
@@ -209,7 +211,7 @@ def commands(run: RunFiles) -> list[tuple[str, str]]:
         "Show its curves, views and encodings in TensorBoard.":
             ["tensorboard.main", f"--logdir={folder}/tensorboard"],
     }  # fmt: skip
-    return [(explanation, module(*words)) for explanation, words in texts.items()]
+    return [*shown, *((explanation, module(*words)) for explanation, words in texts.items())]
 
 
 def flag_rows(run: RunFiles, names: Sequence[str]) -> list[list[str]]:

@@ -323,15 +323,18 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
     """Prints the nodes, and a note if a round has fewer slices than nodes."""
+    in_round = f"{slices} slice{'s' * (slices != 1)} a round"
     if isinstance(nodes, InThisProcess):
-        print(f"{slices} slices a round, one after another")
+        print(f"{in_round}, one after another")
         return
     hosts = [f"{facts.host} ({facts.device})" for facts in nodes.facts()]
-    print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {slices} slices a round")
-    if slices < len(hosts):
+    where = ", ".join(sorted(set(hosts)))
+    print(f"{len(hosts)} node{'s' * (len(hosts) != 1)}, on {where}; {in_round}")
+    idle = len(hosts) - slices
+    if idle > 0:
         print(
-            f"note: {len(hosts) - slices} of them have nothing to do; more clients at once, a "
-            "larger --fold (0: each client alone) or --slices make more slices"
+            f"note: {idle} of them {'has' if idle == 1 else 'have'} nothing to do; more clients at "
+            "once, a larger --fold (0: each client alone) or --slices make more slices"
         )
 
 

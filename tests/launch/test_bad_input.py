@@ -197,6 +197,7 @@ def test_the_error_for_an_output_dir_that_is_a_file_names_it(tmp_path):
         ("hparam", ["--hparam=nosuch=1"]),
         ("norm", ["--norm=batch"]),
         ("algorithm", ["--algorithm=x"]),
+        ("resume", ["--resume"]),
         # The clients are those of `pretrain`, on whose number the noise depends.
         (
             "clients of at least 2 examples",

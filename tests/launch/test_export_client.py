@@ -35,6 +35,7 @@ def test_what_cannot_be_packaged_is_said_in_a_line(project_root, tmp_path):
         ("--format=client", f"--run={tmp_path}", to): "is not the folder of a run",
         ("--format=client", "--algorithm=dcco", f"--output_dir={tmp_path / 'full'}"): "not empty",
         ("--run=x", "--rounds=3"): "--rounds is for --format=client without --run",
+        ("--run=x", "--format=client", "--hparam=no=1"): "--hparam is for --format=client without",
     }
     for expected, message in zip(
         reasons.values(), messages(project_root, "export", [list(a) for a in reasons]), strict=True

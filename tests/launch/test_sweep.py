@@ -121,6 +121,13 @@ def test_a_diverged_training_counts_as_zero_and_other_errors_end_the_sweep(
                   f"--output_dir={tmp_path}")  # fmt: skip
 
 
+def test_one_trial_is_announced_in_the_singular(started, run_sweep, tmp_path, capsys):
+    run_sweep("--algorithms=fedavg", f"--output_dir={tmp_path}/one")
+    assert "1 trial x 1 seed, 1 run to do, 0 done" in capsys.readouterr().out
+    run_sweep("--algorithms=fedavg", RATES, "--seeds=0,1", f"--output_dir={tmp_path}/six")
+    assert "3 trials x 2 seeds, 6 runs to do, 0 done" in capsys.readouterr().out
+
+
 def test_a_hyperparameter_applies_to_the_algorithms_that_have_it():
     algorithms = {name: registry.ALGORITHMS[name].hyperparameters for name in ("fedavg", "fedprox")}
     grid = trials.parse_grid(["mu=0.1,1", "local_epochs=1, 2 ,2"])

@@ -86,6 +86,15 @@ def test_mistakes_are_one_line(run, dataset, flags, words):
     assert "\n" not in str(error.value)
 
 
+def test_a_run_that_was_stopped_has_no_weights_yet(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    for name in ("config.json", "checkpoints/round_1.npz"):
+        (tmp_path / name).touch()
+    words = f"^--init_from={tmp_path} holds no encoder; its run was stopped: .* with launch.export$"
+    with pytest.raises(ConfigurationError, match=words):
+        pretrained.resolve(configs.run(f"--init_from={tmp_path}"))
+
+
 def test_the_encoder_of_a_preset_gives_way_to_that_of_the_weights():
     preset = "--flagfile=launch/presets/digits/dcco.flags"
     config = configs.run(preset, "--init_from=efficientnet_lite0")

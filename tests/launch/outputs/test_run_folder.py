@@ -46,9 +46,14 @@ def test_a_run_that_is_trained_further_has_no_encoder_or_results_until_its_new_e
     def open_run(rounds):
         run_folder.open_run(tmp_path, {"rounds": rounds}, [], resume=True)
 
+    of_end = (
+        "encoder/weights.npz", "clients/0/encoder/weights.npz", "result.json", "result_knn.json",
+        "run.html", "export/encoder_keras/config.json", "seed_0/result_knn.json", "summary.csv",
+        "compare.html", "visualize.json", "features.png", "distances.png",
+    )  # fmt: skip
+
     def write_end(text):
-        for name in ("encoder/weights.npz", "clients/0/encoder/weights.npz", "result.json",
-                     "result_knn.json", "run.html", "checkpoints/round_3.npz"):  # fmt: skip
+        for name in (*of_end, "checkpoints/round_3.npz"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
 
@@ -66,10 +71,7 @@ def test_a_run_that_is_trained_further_has_no_encoder_or_results_until_its_new_e
         assert left == {"config.json", "checkpoints", "rounds_3"}
         kept = {str(path.relative_to(tmp_path / "rounds_3")): path.read_text()
                 for path in tmp_path.glob("rounds_3/**/*") if path.is_file()}  # fmt: skip
-        assert kept == dict.fromkeys(
-            ("encoder/weights.npz", "clients/0/encoder/weights.npz", "result.json",
-             "result_knn.json", "run.html"), text,
-        )  # fmt: skip
+        assert kept == dict.fromkeys(of_end, text)
         (tmp_path / "config.json").write_bytes(config)
     assert f"results up to now are in {tmp_path}/rounds_3/" in capsys.readouterr().out
     open_run(8)
@@ -77,6 +79,34 @@ def test_a_run_that_is_trained_further_has_no_encoder_or_results_until_its_new_e
     open_run(9)  # Stopped before its end, the run has written nothing to keep.
     assert not (tmp_path / "rounds_8").exists()
     assert "rounds_8" not in capsys.readouterr().out
+
+
+def test_a_run_in_a_folder_of_seeds_leaves_the_runs_of_the_seeds(tmp_path):
+    for folder in (tmp_path / "seed_0", tmp_path):
+        run_folder.open_run(folder, {"rounds": 3}, [], resume=False)
+    run_folder.open_run(tmp_path, {"rounds": 8}, [], resume=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "seed_0"}
+
+
+@pytest.mark.parametrize("name", ["run", "encoder", "local", "clients/one"])
+@pytest.mark.parametrize("part", ["", "encoder", "clients/0", "clients/0/local/encoder"])
+def test_the_run_of_a_folder_is_found_whatever_its_name(tmp_path, name, part):
+    run = tmp_path / name
+    (run / part).mkdir(parents=True)
+    (run / "config.json").touch()
+    assert run_folder.run_of(run / part) == run
+
+
+def test_only_a_run_that_this_process_trains_is_to_be_continued(tmp_path):
+    """`export` and `evaluate` lock the folder of a run, too."""
+    trained, exported = tmp_path / "trained", tmp_path / "exported"
+    run_folder.open_run(trained, {"script": "pretrain"}, [], resume=False)
+    exported.mkdir()
+    run_folder.write_json(exported / "config.json", {"script": "pretrain"})
+    run_folder.lock(exported, "--run")
+    found = run_folder.commands_to_resume()
+    assert run_folder.resume_command(trained) in found
+    assert run_folder.resume_command(exported) not in found
 
 
 def test_the_error_for_a_folder_that_cannot_be_created_names_it(tmp_path):

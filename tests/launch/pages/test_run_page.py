@@ -103,6 +103,21 @@ def test_commands_continue_the_run(tmp_path):
     assert not any("launch.evaluate" in command for _, command in run_text.commands(stopped))
 
 
+def test_commands_continue_what_the_run_allows(tmp_path):
+    def first(name, **flags):
+        return run_text.commands(run_files.read(write_run(tmp_path / name, [entry()], **flags)))[0]
+
+    assert first("private", dp_epsilon=8.0)[0].startswith("Evaluate")  # More rounds are refused.
+    evaluating = run_files.read(write_run(tmp_path / "evaluating", [], dp_epsilon=8.0))
+    assert run_text.commands(evaluating)[0][0] == "Continue the run where it stopped."
+    again = {"encoder": "mymod:net", "algorithm": "pkg:ENTRY", "ray": "10.0.0.1:6379"}
+    for name, value in again.items():
+        _, command = first(f"ended_{name}", **{name: value, "dp_epsilon": "inf"})
+        assert command.endswith(f" --rounds=8 --{name}={value}")
+        _, command = first(f"stopped_{name}", rounds=9, **{name: value})
+        assert command.endswith(f"/stopped_{name} --{name}={value}")
+
+
 def test_the_card_of_a_run_that_was_stopped_has_its_rounds(tmp_path):
     card = card_of(write_run(tmp_path / "run", [], rounds=9))
     assert "- rounds: 4 of 9, where the run was stopped\n" in card

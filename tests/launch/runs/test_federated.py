@@ -72,6 +72,20 @@ def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_who
     assert federated._participation(setting) == pytest.approx(5.6 / 20)
 
 
+def test_nodes_and_slices_are_counted_in_words(capsys):
+    def printed(nodes, slices):
+        facts = [types.SimpleNamespace(host="here", device="CPU")] * nodes
+        federated._announce_nodes(types.SimpleNamespace(facts=lambda: facts), slices)
+        return capsys.readouterr().out
+
+    assert printed(1, 1) == "1 node, on here (CPU); 1 slice a round\n"
+    assert printed(2, 3) == "2 nodes, on here (CPU); 3 slices a round\n"
+    assert "note: 1 of them has nothing to do" in printed(3, 2)
+    assert "note: 2 of them have nothing to do" in printed(3, 1)
+    federated._announce_nodes(federated.InThisProcess(), 1)
+    assert capsys.readouterr().out == "1 slice a round, one after another\n"
+
+
 def test_only_this_user_can_read_the_store_of_the_clients_images(clients, tmp_path, monkeypatch):
     """Also that of a run which ends with an error, and after a file that everybody can read."""
     store = tmp_path / "clients.sqlite"
