@@ -145,10 +145,8 @@ class LocalWorker:
             self._start()
             # A call that met no worker lets the channel wait before it connects again, and others
             # would fail meanwhile.
-            try:
-                grpc.channel_ready_future(self._channel).result(timeout=_RECONNECT_SECONDS)
-            except grpc.FutureTimeoutError as error:
-                raise WorkerLostError(self.failure_message()) from error
+            if not self._is_reached(_RECONNECT_SECONDS, wait_for_ready=True):
+                raise WorkerLostError(self.failure_message())
             self._factory.renew()
 
     def _wait_for_relay(self) -> None:
@@ -190,12 +188,15 @@ class LocalWorker:
 
     def answers(self, seconds: float) -> bool:
         """Whether the worker, after any restart in progress, answers a request within this time."""
+        with self._restarting:
+            return self._is_reached(seconds)
+
+    def _is_reached(self, seconds: float, wait_for_ready: bool = False) -> bool:
         stub = executor_pb2_grpc.ExecutorGroupStub(self._channel)
         # No executor has this id; any answer, even an error, shows that the worker is alive.
         unknown = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
         try:
-            with self._restarting:
-                stub.DisposeExecutor(unknown, timeout=seconds)
+            stub.DisposeExecutor(unknown, timeout=seconds, wait_for_ready=wait_for_ready)
         except grpc.RpcError as error:
             no_answer = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
             return error.code() not in no_answer
