@@ -168,7 +168,8 @@ def _reproduce(args: ReproduceConfig) -> None:
             raise
         command = runner.command_to_continue(folder, args)
         print(f"{error}\nstopped after {args.minutes:g} minutes; {commands.CONTINUE}{command}")
-    if args.export_to:
+    # There is no such file if the time ended before the first run.
+    if args.export_to and (folder / records.IDENTITY).exists():
         exchange.export_runs(folder, pathlib.Path(args.export_to))
 
 
@@ -189,6 +190,11 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
         before = checked_files.read_json(folder / records.IDENTITY, {"experiment": str})
     elif args.import_from:
         before = records.read_file(pathlib.Path(args.import_from)).identity
+        if args.experiment not in (None, before.get("experiment")):
+            raise ConfigurationError(
+                f"--import_from={args.import_from} has runs of {before.get('experiment')}, and not "
+                f"of --experiment={args.experiment}"
+            )
     else:
         return args
     if args.experiment in (None, before["experiment"]):

@@ -47,6 +47,11 @@ def _figures(found: Sequence, number: int) -> list[str]:
     if known:
         longest = max(known, key=lambda estimate: estimate.hours)
         total = sum(estimate.hours for estimate in known)
-        hours = [f"{longest.images:,.0f}", format_hours(longest.hours), format_hours(total)]
+        least = "at least " if len(known) < number else ""
+        hours = [
+            f"{longest.images:,.0f}",
+            format_hours(longest.hours),
+            f"{least}{format_hours(total)}",
+        ]
     megabytes = f"{max(estimate.megabytes for estimate in done):,}"
     return [cells, megabytes, fastest if fastest == slowest else f"{fastest} to {slowest}", *hours]

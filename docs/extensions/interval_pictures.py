@@ -83,7 +83,12 @@ def seen(checked, verdict: str) -> tuple[str, str]:
             " It is not shown that what is compared has learned more than an untrained encoder."
         )
     elif one.p_value() < verdicts.LEVEL and verdict == verdicts.NOT_SHOWN:
-        remark = " Of so many comparisons, one may be as far off by chance (Holm's correction)."
+        states = verdicts.check_each(checked)
+        missing = states.count(verdicts.NOT_MEASURED)
+        if missing:
+            remark = f" {missing} of {len(states)} statements have not been tried."
+        else:
+            remark = " Of so many comparisons, one may be as far off by chance (Holm's correction)."
     several = len({of.title for _, of, _ in checked}) > 1
     place = f' in the table "{shown.title}"' if several else ""
     sentence = f"{number} ({interval}){place}. It has to be above {needed:,.1f}: *{claim.text}.*"

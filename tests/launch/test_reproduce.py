@@ -17,6 +17,7 @@ from launch.options import app
 from launch.studies.engine import runner
 from tests import programs
 from tests.launch.mistakes import messages
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell
 
 TABLE1 = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
@@ -266,6 +267,33 @@ def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
     process.wait()
     assert not psutil.wait_procs(cells, timeout=1200)[1]
     assert not list(tmp_path.glob("runs/*/seed0/interrupted"))
+
+
+def test_nothing_is_exported_if_the_time_ends_before_the_first_run(monkeypatch, tmp_path, capsys):
+    def stop(*_):
+        raise TrainingError("the partition iid: stopped")
+
+    monkeypatch.setattr(runner, "run", stop)
+    monkeypatch.setattr(launch_reproduce.scripts, "is_ending", lambda: True)
+    export_to = tmp_path / "new.jsonl"
+    args = launch_reproduce.ReproduceConfig(
+        experiment="dcco_table1",
+        output_dir=f"{tmp_path}/runs",
+        export_to=str(export_to),
+        minutes=1.0,
+    )
+    launch_reproduce._reproduce(args)
+    assert "stopped after 1 minutes" in capsys.readouterr().out
+    assert not export_to.exists()
+
+
+def test_runs_of_another_experiment_are_not_taken(tmp_path):
+    (tmp_path / "other.jsonl").write_text(json.dumps(TABLE1) + "\n")
+    args = launch_reproduce.ReproduceConfig(
+        experiment="dcco_table2", import_from=f"{tmp_path}/other.jsonl"
+    )
+    with pytest.raises(ConfigurationError, match="has runs of dcco_table1, and not of"):
+        launch_reproduce._take_over(args)
 
 
 def test_the_file_of_a_reproduction_chooses_no_other_flags(tmp_path):

@@ -9,7 +9,8 @@ from scipy import stats
 
 from tff_ssl.reporting import verdicts
 from tff_ssl.reporting.experiment import Claim, Contrast, Table
-from tff_ssl.reporting.measured import Selector, Value
+from tff_ssl.reporting.measured import Selector, Value, select
+from tff_ssl.reporting.records import Run
 
 A, B = ("a", "0"), ("b", "0")
 ABOVE = (Contrast({A: 1, B: -1}),)
@@ -36,7 +37,7 @@ def make_table(figures, untrained=(), metric="agreement", starts=None, **protoco
     selectors |= {row: Selector(name) for name, rows in protocols.items() for row in rows}
     columns = tuple(map(str, range(max(map(len, figures.values())))))
     table = Table("T", Selector("linear", metric=metric), columns, dict.fromkeys(figures, ()), {},
-                  selectors, metric in ("agreement", "accuracy"), starts or {})  # fmt: skip
+                  selectors, metric != "models", starts or {})  # fmt: skip
     values = {(row, str(i)): one for row, cells in figures.items() for i, one in enumerate(cells)}
     return table, values
 
@@ -114,6 +115,18 @@ def test_a_figure_that_was_not_measured_leaves_the_claim_open():
     both = (*ABOVE, Contrast({("c", "0"): 1, A: -1}))
     assert verdict(both, figures | {"c": [around(0.3)]}) == "does not hold"
     assert verdict(both, figures | {"c": [around(0.7)]}) == "not measured"
+
+
+def test_a_failed_training_has_no_baselines_and_loses_nothing():
+    """Its untrained encoder is not at 0, and neither is what its accuracy has lost."""
+    entry = {"protocol": "linear", "labels": 10, "accuracy": 0.4,
+             "baselines": {"random_encoder": {"accuracy": 0.3}}}  # fmt: skip
+    done = Run("done", {"result": [entry]}, {"knn": [[1, 0.5], [2, 0.4]]})
+    runs = {0: done, 1: Run("failed", {}, {}, {"reason": "diverged"})}
+    assert select(runs, Selector("linear")).by_seed == {0: 0.4, 1: None}
+    assert select(runs, Selector("linear", baseline="random_encoder")).by_seed == {0: 0.3}
+    figures = {"a": [value(0.05, 0.06)], "b": [value(failed=2)]}
+    assert verdict(ABOVE, figures, metric="knn_lost") == "not measured"
 
 
 def test_a_failed_training_is_an_accuracy_of_zero_and_no_count():

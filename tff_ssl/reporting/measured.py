@@ -18,6 +18,8 @@ ROUND = "round"  # Name of the number of rounds among the costs of a curve.
 TRAINING = "training"
 # Figures that results of earlier versions lack, where they count as not measured.
 _LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
+# Differences of accuracies, which are not 0 if a training failed.
+DIFFERENCES = ("knn_lost", "knn_gained")
 # Counts of what is sent: they follow from types and flags, so one seed is enough.
 SENT = ("bytes_up_per_client_and_round", "bytes_down_per_client_and_round", "megabytes")
 
@@ -62,13 +64,15 @@ MONITORED = Selector(TRAINING, metric="knn_encoder")
 def select(runs: Mapping[int, Run], selector: Selector) -> Value:
     """The figure of a cell, from the first matching result of each of its runs by seed.
 
+    A run that failed has no baselines: they do not depend on its training.
+
     Raises:
       ConfigurationError: If a result has no such figure.
     """
     by_seed: dict[int, float | None] = {}
     for seed, run in sorted(runs.items()):
         figure = None if run.failure else _figure_of_run(run, selector)
-        if figure is not None or run.failure:
+        if figure is not None or (run.failure and not selector.baseline):
             by_seed[seed] = figure
     figures = [figure for figure in by_seed.values() if figure is not None]
     mean, deviation, count = over_seeds.spread(figures)

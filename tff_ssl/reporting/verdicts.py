@@ -14,7 +14,7 @@ import numpy as np
 
 from tff_ssl.reporting import over_seeds
 from tff_ssl.reporting.experiment import Claim, Contrast, Table
-from tff_ssl.reporting.measured import SENT, TableValues, Value
+from tff_ssl.reporting.measured import DIFFERENCES, SENT, TableValues, Value
 
 _LEAST_DEVIATION = 0.001  # Of differences of accuracies that are the same for all seeds.
 LEVEL = 0.05  # Of the two sides of a test together: intervals are of 95 %.
@@ -64,13 +64,14 @@ def estimate(contrast: Contrast, table: Table, values: TableValues) -> Estimate 
 
     Numbers are paired by seed. Where only means and deviations of the figures are kept, the
     interval is that of Welch, with Satterthwaite's degrees of freedom. A failed training counts as
-    an accuracy of 0; counts are not measured if a training failed. What is sent follows from types
-    and flags, so that one seed is exact.
+    an accuracy of 0; counts and differences are not measured if one failed. What is sent follows
+    from types and flags, so that one seed is exact.
     """
     terms = [(weight, values[figure]) for figure, weight in contrast.weights.items()]
     if any(not value.seeds and not (value.failed and table.percent) for _, value in terms):
         return None
-    if any(value.failed and not table.percent for _, value in terms):
+    is_level = table.percent and table.selector.metric not in DIFFERENCES
+    if any(value.failed and not is_level for _, value in terms):
         return None
     if not all(value.by_seed for _, value in terms):
         return _unpaired(terms, contrast.margin)
@@ -84,7 +85,7 @@ def estimate(contrast: Contrast, table: Table, values: TableValues) -> Estimate 
         return Estimate(mean, error, 1, contrast.margin, True)
     if deviation <= 1e-9 * max(1.0, abs(mean)):  # Differences of equal figures differ by rounding.
         # Accuracies are equal by chance: they are multiples of one by the number of test images.
-        deviation = _LEAST_DEVIATION if table.selector.metric.endswith("accuracy") else 0.0
+        deviation = _LEAST_DEVIATION if table.percent else 0.0
     error = deviation / math.sqrt(count)
     return Estimate(mean, error, count - 1, contrast.margin, True)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from datasets import catalog as data_sets
+from datasets import partition
 from launch.options import presets, resuming
 from launch.outputs import commands, run_folder, tables
 from launch.runs import scripts
@@ -39,6 +40,13 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
     _check_folder(folder, experiment, args)
     jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
     pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
+    # An imported run has results alone, and others may need its encoder.
+    needed = {(cell.needs, seed) for cell, seed in pending if cell.needs}
+    pending = [
+        (cell, seed) for cell, seed in jobs
+        if (cell, seed) in pending
+        or ((cell.name, seed) in needed and _lacks_encoder(folder / cell.name / f"seed{seed}"))
+    ]  # fmt: skip
     done, to_do = len(jobs) - len(pending), f"{len(pending)} runs to do, "
     if args.report_only:
         jobs, pending, to_do = [], [], ""
@@ -153,7 +161,7 @@ def _changes(then: dict[str, str], now: dict[str, str]) -> str:
 
 
 def _notes_on_changed_flags(experiment: Experiment, found: Records) -> list[str]:
-    """Notes for a report on runs that ended with other flags than their cells have now."""
+    """Notes for a report on runs of other flags or evaluations than their cells have now."""
     cells: dict[str, list[str]] = {}
     for cell in experiment.cells:
         now = _compared_flags(effective_flags(cell.flags))
@@ -164,14 +172,31 @@ def _notes_on_changed_flags(experiment: Experiment, found: Records) -> list[str]
         }
         for changes in sorted(changed - {""}):
             cells.setdefault(changes, []).append(cell.name)
-    return [
+    evaluated = [
+        cell.name
+        for cell in experiment.cells
+        if any(
+            run.summary and not all(_is_evaluated(e, run.summary) for e in cell.evaluations)
+            for run in found.of_cell(cell.name)
+        )
+    ]
+    notes = [
         f"Measured with other flags than the experiment has now ({changes}): {', '.join(names)}."
         for changes, names in cells.items()
     ]
+    if evaluated:
+        notes.append(f"Without an evaluation that the experiment has now: {', '.join(evaluated)}.")
+    return notes
 
 
 def _compared_flags(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if name not in _PRECISION_FLAGS}
+    """The flags that decide what is measured; the partition reads those of others not."""
+    ignored = set(_PRECISION_FLAGS)
+    if name := values.get("partition"):
+        of_clusters = values.get("cluster_partition", partition.CLUSTER_PARTITIONS[0])
+        every = {flag for spec in partition.PARTITIONS.values() for flag in spec.flags}
+        ignored |= every.difference(partition.flags_of(name, of_clusters))
+    return {name: value for name, value in values.items() if name not in ignored}
 
 
 def _is_evaluated(evaluation: Sequence[str], done: Mapping[str, Any]) -> bool:
@@ -202,6 +227,10 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
     done = records.read_summary(run)
     # The experiment may have more evaluations than when the run ended.
     return bool(done) and all(_is_evaluated(e, done) for e in cell.evaluations)
+
+
+def _lacks_encoder(run: pathlib.Path) -> bool:
+    return not (run / "encoder").exists() and not (run / records.FAILED).exists()
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
@@ -304,8 +333,13 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) ->
         cell = cells[cell_name]
         output = folder / "partitions" / name
         needs_a_run = cell.needs and not (folder / cell.needs / "seed0" / "result.json").exists()
-        if needs_a_run or (output / "partition.png").exists():
+        flags, of_picture = effective_flags(cell.flags), output / "flags.json"
+        is_drawn = (output / "partition.png").exists()
+        # An imported picture does not say with which flags it was drawn.
+        is_old = of_picture.exists() and checked_files.read_json(of_picture, {}) != flags
+        if needs_a_run or (is_drawn and not is_old):
             continue
+        shutil.rmtree(output, ignore_errors=True)
         run_folder.make(output)
         # `partition_report` does not know the training's flags, so that unknown ones are ignored.
         given = presets.expand(cell.flags)
@@ -315,6 +349,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) ->
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
         if failure := run_script(["partition_report", *arguments], output / "log.txt"):
             raise TrainingError(f"the partition {name}: {failure}")
+        run_folder.write_json(of_picture, flags)
 
 
 def _write_report(

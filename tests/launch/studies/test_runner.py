@@ -15,6 +15,7 @@ import pytest
 from launch import reproduce as launch_reproduce
 from launch.outputs import run_folder
 from launch.runs import scripts as scripts_module
+from launch.studies import catalog
 from launch.studies.engine import exchange, runner
 from tff_ssl.algorithms import named_code, registry
 from tff_ssl.errors import ConfigurationError, TrainingError
@@ -55,6 +56,11 @@ def test_scripts_run_from_the_projects_root(project_root):
     assert (scripts_module._ROOT / "launch" / "pretrain.py").is_file()
 
 
+MEASURED = {
+    path.stem: path
+    for path in (scripts_module._ROOT / "measured").glob("*.jsonl")
+    if path.stem not in ("noted", "estimates-paper")
+}
 ARGS = types.SimpleNamespace(
     seeds=2, retry_failed=False, report_only=False, data_dir="images", scale="cpu", dataset=None,
     rounds=None, jobs=1, given=frozenset(), algorithm=None,
@@ -131,6 +137,66 @@ def test_a_partition_that_needs_a_run_is_drawn_after_it(scripts, tmp_path):
     assert needed in calls[2]
     assert needed in calls[-1]
     assert f"--output_dir={tmp_path / 'partitions' / 'own'}" in calls[-1]
+
+
+def test_a_partition_is_drawn_again_for_other_flags(scripts, tmp_path):
+    calls, _ = scripts
+    cells = (Cell("one", "pretrain", ("--partition=skew", "--beta=0")),)
+    experiment = Experiment("drawn", "", cells, (), (), partitions={"skewed": "one"})
+    runner._draw_partitions(experiment, tmp_path, ARGS)
+    runner._draw_partitions(experiment, tmp_path, ARGS)
+    assert len(calls) == 1
+    other = (dataclasses.replace(cells[0], flags=("--partition=skew", "--beta=1")),)
+    runner._draw_partitions(dataclasses.replace(experiment, cells=other), tmp_path, ARGS)
+    assert "--beta=1" in calls[1]
+
+
+def test_an_imported_run_that_another_needs_is_trained_again(scripts, tmp_path):
+    calls, _ = scripts
+    cells = (
+        Cell("encoder", "centralized", ()),
+        Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), needs="encoder"),
+    )
+    experiment, args = Experiment("two", "", cells, (), ()), types.SimpleNamespace(**vars(ARGS))
+    args.seeds = 1
+    runner.run(experiment, cells[:1], tmp_path / "a", args)
+    exchange.export_runs(tmp_path / "a", tmp_path / "kept.jsonl")
+    exchange.import_runs(tmp_path / "kept.jsonl", tmp_path / "b")
+    calls.clear()
+    runner.run(experiment, cells[:1], tmp_path / "b", args)
+    assert not calls  # Its results are all that is asked for.
+    runner.run(experiment, cells, tmp_path / "b", args)
+    assert [call[0] for call in calls] == ["centralized", "pretrain"]
+    assert (tmp_path / "b" / "encoder" / "seed0" / "encoder").is_dir()
+
+
+def test_a_report_names_cells_without_an_evaluation_of_the_experiment(scripts, tmp_path):
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    good, bad = EXPERIMENT.cells
+    more = dataclasses.replace(good, evaluations=(*good.evaluations, ("--protocol=linear",)))
+    report_only = types.SimpleNamespace(**{**vars(ARGS), "report_only": True})
+    runner.run(
+        dataclasses.replace(EXPERIMENT, cells=(more, bad)), (more, bad), tmp_path, report_only
+    )
+    note = "Without an evaluation that the experiment has now: good."
+    assert note in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(MEASURED))
+def test_measured_runs_have_the_flags_of_their_experiment(name):
+    found = records.read_file(MEASURED[name])
+    build, _ = catalog.EXPERIMENTS[found.identity["experiment"]]
+    fields = (found.identity[field] for field in ("scale", "dataset", "rounds"))
+    assert runner._notes_on_changed_flags(build(*fields), found) == []
+
+
+def test_flags_that_the_partition_does_not_read_are_not_compared(scripts, tmp_path):
+    good, _ = EXPERIMENT.cells
+    cells = [
+        dataclasses.replace(good, flags=("--partition=iid", f"--beta={beta}")) for beta in (0, 1)
+    ]
+    runner.run(EXPERIMENT, cells[:1], tmp_path, ARGS)
+    runner.run(EXPERIMENT, cells[1:], tmp_path, ARGS)
 
 
 def test_an_imported_run_is_trained_for_a_new_evaluation(scripts, tmp_path):
