@@ -23,11 +23,14 @@ def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
     return f"{preset} {f'--dataset={at.data}' if at.data else ''} {at.length()}"
 
 
-def _probes(labels: Sequence[int], rows: Rows, untrained: Mapping[str, str]) -> dict[str, Table]:
+def _probes(
+    labels: Sequence[int], rows: Rows, untrained: Mapping[str, str],
+    starts: Mapping[str, str] | None = None,
+) -> dict[str, Table]:  # fmt: skip
     """The tables of linear probes on each number of labels."""
     return {
         f"of_{n}": table(f"Linear probe, {n} labels", Selector("linear", n), [_COLUMN], rows,
-                         untrained=untrained)
+                         untrained=untrained, starts=starts)
         for n in labels
     }  # fmt: skip
 
@@ -106,7 +109,10 @@ def dcco_extensions(at: At) -> Experiment:
     cells, rows = grid(settings, {}, common)
     labels = (5000,) if on_cifar10 else at((10, 50), (500, 5000))
     # The paper's scale evaluates no untrained encoder.
-    tables = _probes(labels, rows, at({UNTRAINED: "DCCO"}, {}))
+    # Two encoders have more features than one, also before training.
+    starts = {row: f"untrained {row}" for row in rows if row.startswith("two encoders")}
+    untrained = {UNTRAINED: "DCCO", **{start: row for row, start in starts.items()}}
+    tables = _probes(labels, rows, at(untrained, {}), at(starts, {}))
     *_, last = tables.values()
     expected = (
         ("DCCO with VICReg", "VICReg's statistics do as well as CCO's (within 2 points)", "DCCO"),
