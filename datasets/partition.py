@@ -100,6 +100,12 @@ def flags_of(name: str, cluster_partition: str) -> tuple[str, ...]:
     return flags + (PARTITIONS[cluster_partition].flags if name == "feature_clusters" else ())
 
 
+def unread_flags(name: str, cluster_partition: str) -> set[str]:
+    """Names of the flags that other partitions read, and this one does not."""
+    every = {flag for spec in PARTITIONS.values() for flag in spec.flags}
+    return every.difference(flags_of(name, cluster_partition))
+
+
 def make(
     name: str,
     split: Split,

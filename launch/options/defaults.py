@@ -44,16 +44,13 @@ def _layout(values: Mapping[str, Any]) -> Layout:
 def check_partition(name: str, values: Mapping[str, Any], given: Collection[str]) -> None:
     """Raises a ConfigurationError for a given flag of other partitions than this one."""
     clusters = values["cluster_partition"]
-    read, with_clusters = partition.flags_of(name, clusters), ""
-    if name == "feature_clusters":
-        with_clusters = f" with --cluster_partition={clusters}"
-    for flag in sorted({flag for spec in partition.PARTITIONS.values() for flag in spec.flags}):
-        if flag in given and flag not in read:
-            others = [other for other, spec in partition.PARTITIONS.items() if flag in spec.flags]
-            raise ConfigurationError(
-                f"--{flag} is not read by --partition={name}{with_clusters}: leave it out, or take "
-                f"{' or '.join(others)}"
-            )
+    for flag in sorted(partition.unread_flags(name, clusters).intersection(given)):
+        own = f" with --cluster_partition={clusters}" if name == "feature_clusters" else ""
+        others = [other for other, spec in partition.PARTITIONS.items() if flag in spec.flags]
+        raise ConfigurationError(
+            f"--{flag} is not read by --partition={name}{own}: leave it out, or take "
+            f"{' or '.join(others)}"
+        )
 
 
 def views(dataset: str, objective: str | None) -> str:

@@ -194,8 +194,7 @@ def _compared_flags(values: Mapping[str, str]) -> dict[str, str]:
     ignored = set(_PRECISION_FLAGS)
     if name := values.get("partition"):
         of_clusters = values.get("cluster_partition", partition.CLUSTER_PARTITIONS[0])
-        every = {flag for spec in partition.PARTITIONS.values() for flag in spec.flags}
-        ignored |= every.difference(partition.flags_of(name, of_clusters))
+        ignored |= partition.unread_flags(name, of_clusters)
     return {name: value for name, value in values.items() if name not in ignored}
 
 
